@@ -1,0 +1,60 @@
+# Everything runs through $(VENV), whatever shell or environment is active.
+PYTHON ?= python3
+# The interpreter's pins; `CONSTRAINTS=/dev/null` installs the newest versions that pyproject.toml allows.
+CONSTRAINTS ?= constraints.txt
+# Further arguments for `train` (appo-learner) and `test`, `test-slow` (pytest).
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NEWEST := $(VENV)/newest
+CODE := common collector learner tests $(wildcard benchmarks)
+
+.DEFAULT_GOAL := help
+.PHONY: help install train test test-slow lint format constraints clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+install: $(STAMP) ## Create .venv and install the project with its development tools
+
+# torch goes first and alone: the build that the machine's pip settings prefer (CPU, a CUDA version)
+# then satisfies every package that asks for torch, and no other build is downloaded on the way.
+$(STAMP): pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -c $(CONSTRAINTS) torch
+	$(BIN)/pip install -c $(CONSTRAINTS) -e '.[dev]'
+	@touch $@
+
+train: $(STAMP) ## Train cartpole-swingup with a learner and two collectors
+	$(BIN)/appo-learner cartpole-swingup --local-collectors 2 $(ARGS)
+
+test: lint ## Lint, type-check and run the quick tests
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+test-slow: $(STAMP) ## Run the tests that take minutes
+	$(BIN)/pytest -m slow $(ARGS)
+
+lint: $(STAMP) ## Check style, format and types
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+
+format: $(STAMP) ## Rewrite the code in the project's format
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+# The packages of a CUDA build (nvidia-*, triton, ...) are left out: torch itself pins them.
+constraints: ## Rewrite constraints.txt with the newest versions that pyproject.toml allows
+	$(PYTHON) -m venv --clear $(NEWEST)
+	$(NEWEST)/bin/pip install torch
+	$(NEWEST)/bin/pip install -e '.[dev]'
+	{ grep '^#' constraints.txt; $(NEWEST)/bin/pip freeze --exclude-editable \
+	  | sed -E '/^(nvidia-|cuda-|triton)/d; s/\+[a-z0-9.]*$$//'; } > $(NEWEST)/pins
+	mv $(NEWEST)/pins constraints.txt
+	rm -rf $(NEWEST)
+
+clean: ## Remove .venv, caches and built packages; runs/ stays
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache
+	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +

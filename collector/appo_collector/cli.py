@@ -1,0 +1,95 @@
+"""Command line of ``appo-collector``. Imports nothing heavy before threads are limited."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import click
+
+from appo_common import __version__, log
+from appo_common.errors import AppoError
+from appo_common.process import StopRequest, die_with_parent, limit_threads
+
+logger = logging.getLogger("appo_collector")
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "auto_envvar_prefix": "APPO"}
+
+
+@click.command(context_settings=CONTEXT)
+@click.option(
+    "--connect", required=True, metavar="ADDRESS", help="The learner's control address, tcp://HOST:PORT."
+)
+@click.option(
+    "--num-envs",
+    type=click.IntRange(min=1),
+    help="Environments stepped together.  [default: the run's env.num_envs]",
+)
+@click.option(
+    "--threads", type=click.IntRange(min=1), default=1, help="Threads for physics, BLAS and torch, each."
+)
+@click.option("--device", default="cpu", help="Device of the actor: cpu or cuda:N.")
+@click.option(
+    "--transport",
+    type=click.Choice(["auto", "shm", "tcp"]),
+    default="auto",
+    help="Path of rollouts and weights; auto takes shared memory where the learner's can be mapped.",
+)
+@click.option("--name", help="Name in the learner's view.  [default: HOST-PID]")
+@click.option(
+    "--log-level", type=click.Choice(log.LEVELS), default="info", help="Least severe records shown."
+)
+@click.option("--parent-pid", type=int, hidden=True, help="End with this process.")
+@click.version_option(__version__, prog_name="appo-collector")
+def main(
+    connect: str,
+    num_envs: int | None,
+    threads: int,
+    device: str,
+    transport: str,
+    name: str | None,
+    log_level: str,
+    parent_pid: int | None,
+) -> None:
+    """Step environments for the learner at ADDRESS and send it rollouts.
+
+    The learner says which environment. Waits for the learner if it is not there yet; joins again if it was
+    restarted. Every option can be given as APPO_<OPTION> in the environment.
+
+    Exit codes: 0 the run is over or this process was asked to stop, 1 failure, 2 wrong usage or configuration,
+    3 refused by the learner.
+    """
+    if parent_pid is not None:
+        die_with_parent(parent_pid)
+    limit_threads(threads)
+    log.set_up(log_level)
+    stop = StopRequest().install()
+    try:
+        reason = _collect(connect, num_envs, threads, device, transport, name, stop)
+    except AppoError as error:
+        logger.error("%s", error)
+        sys.exit(error.exit_code)
+    logger.info("finished: %s", reason)
+
+
+def _collect(
+    connect: str,
+    num_envs: int | None,
+    threads: int,
+    device: str,
+    transport: str,
+    name: str | None,
+    stop: StopRequest,
+) -> str:
+    from appo_collector.program import Collector, CollectorOptions
+    from appo_collector.session import Identity
+    from appo_common.sockets import split_address
+
+    split_address(connect, "--connect")
+    identity = Identity(name or f"{os.uname().nodename}-{os.getpid()}", num_envs, transport)
+    return Collector(CollectorOptions(connect, identity, threads, device), stop).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Environments: the contract, the registry of names, and the native MuJoCo tasks."""

@@ -1,0 +1,61 @@
+"""Episode statistics: plain sums of what the environment returned."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from appo_collector.envs.contract import Step
+from appo_common.messages import Episodes
+
+
+class EpisodeTracker:
+    """Sums rewards and reward terms per environment, and hands out the episodes that ended.
+
+    The sums are float64 and hold nothing but the environment's own rewards: no bootstrap, no scaling.
+    """
+
+    def __init__(self, num_envs: int, reward_terms: list[str]) -> None:
+        """Start with a fresh episode in each of ``num_envs`` environments."""
+        self._returns = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, dtype=np.int64)
+        self._terms = {name: np.zeros(num_envs) for name in reward_terms}
+        self._clear()
+
+    def step(self, step: Step) -> None:
+        """Add one environment step of all environments."""
+        self._returns += step.reward
+        self._lengths += 1
+        reported = step.info.get("terms", {})
+        for name, sums in self._terms.items():
+            sums += reported[name]
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        if ended.size:
+            self._close(ended, step.terminated)
+
+    def drain(self) -> Episodes:
+        """Return the episodes that ended since the last call."""
+        episodes = Episodes(
+            returns=self._ended_returns,
+            lengths=self._ended_lengths,
+            timeouts=self._ended_timeouts,
+            terms=self._ended_terms,
+        )
+        self._clear()
+        return episodes
+
+    def _close(self, ended: np.ndarray, terminated: np.ndarray) -> None:
+        self._ended_returns += self._returns[ended].tolist()
+        self._ended_lengths += self._lengths[ended].tolist()
+        # An episode that is both terminated and truncated has no future value: it counts as terminated.
+        self._ended_timeouts += (~terminated[ended]).tolist()
+        for name, sums in self._terms.items():
+            self._ended_terms[name] += sums[ended].tolist()
+            sums[ended] = 0.0
+        self._returns[ended] = 0.0
+        self._lengths[ended] = 0
+
+    def _clear(self) -> None:
+        self._ended_returns: list[float] = []
+        self._ended_lengths: list[int] = []
+        self._ended_timeouts: list[bool] = []
+        self._ended_terms: dict[str, list[float]] = {name: [] for name in self._terms}

@@ -1,0 +1,42 @@
+"""The collector's copy of the actor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from appo_collector.envs.contract import Observations
+from appo_common.layout import Layout
+from appo_common.models import build_actor, load_state, state_layout
+from appo_common.spec import EnvSpec
+
+
+class Policy:
+    """Samples actions with an rsl_rl actor. Its parameters are only ever those of one published version."""
+
+    def __init__(
+        self, spec: EnvSpec, obs_groups: dict[str, list[str]], actor_cfg: dict[str, Any], device: str = "cpu"
+    ) -> None:
+        """Build the actor; it must not act before :meth:`load`."""
+        self._groups = obs_groups["actor"]
+        self._num_envs = spec.num_envs
+        self._device = device
+        self._actor = build_actor(spec, obs_groups, actor_cfg).to(device)
+        self._actor.eval()
+        self.layout: Layout = state_layout(self._actor)
+
+    def load(self, block: np.ndarray) -> None:
+        """Take over one version's parameters and buffers (``[layout.nbytes]`` uint8)."""
+        load_state(self._actor, self.layout, block)
+
+    @torch.inference_mode()
+    def act(self, obs: Observations) -> tuple[np.ndarray, np.ndarray]:
+        """Sample actions ``[N, A]`` float32 and their log-probabilities ``[N]`` float32."""
+        groups = {name: torch.from_numpy(obs[name]) for name in self._groups}
+        batch = TensorDict(groups, batch_size=[self._num_envs]).to(self._device)
+        actions = self._actor(batch, stochastic_output=True)
+        log_probs = self._actor.get_output_log_prob(actions)
+        return actions.cpu().numpy(), log_probs.cpu().numpy()

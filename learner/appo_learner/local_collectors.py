@@ -1,0 +1,96 @@
+"""Collectors that the learner starts on its own host, as children it never leaves behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from appo_common.errors import AppoError, ConfigError
+
+logger = logging.getLogger(__name__)
+
+END_TIMEOUT_S = 2.0
+"""For a child to leave after the learner's STOP, and again after SIGTERM."""
+
+
+class LocalCollectors:
+    """Child processes, each with a log file. The kernel kills them should the learner be killed."""
+
+    def __init__(self, count: int, address: str, log_dir: Path) -> None:
+        """Start ``count`` collectors that connect to ``address``."""
+        self._logs = [log_dir / f"collector-{number}.log" for number in range(count)]
+        self._children = [_start(number, address, log) for number, log in enumerate(self._logs)]
+        self._told: set[int] = set()
+
+    def check(self, others: int) -> None:
+        """Report children that have died. ``others`` counts the collectors that are connected all the same.
+
+        Raises:
+            AppoError: all children are dead and nobody else collects; it carries the first one's own words.
+        """
+        for number, child in enumerate(self._children):
+            if child.poll() is not None and number not in self._told:
+                self._told.add(number)
+                logger.error(
+                    "local collector %d ended with exit code %d: %s",
+                    number,
+                    child.returncode,
+                    self._last_words(number),
+                )
+        if self._children and len(self._told) == len(self._children) and others == 0:
+            first = min(self._told)
+            code = self._children[first].returncode
+            kind = ConfigError if code == ConfigError.exit_code else AppoError
+            raise kind(
+                f"every local collector has ended; the first said: {self._last_words(first)} ({self._logs[first]})"
+            )
+
+    def close(self) -> None:
+        """Wait for the children to leave; insist if they do not."""
+        for insist in (None, subprocess.Popen.terminate, subprocess.Popen.kill):
+            deadline = time.monotonic() + END_TIMEOUT_S
+            for child in self._children:
+                if insist is not None and child.poll() is None:
+                    insist(child)
+            for child in self._children:
+                _wait(child, deadline)
+            if all(child.poll() is not None for child in self._children):
+                return
+
+    def __enter__(self) -> LocalCollectors:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _last_words(self, number: int) -> str:
+        lines = self._logs[number].read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else "nothing"
+
+
+def _start(number: int, address: str, log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "appo_collector", "--connect", address, "--name", f"local-{number}"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("APPO_")}
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*command, "--parent-pid", str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,  # APPO_NAME and the like are meant for one process, not for its children
+            start_new_session=True,  # Ctrl-C reaches the learner alone; it tells the children
+        )
+
+
+def _wait(child: subprocess.Popen[bytes], deadline: float) -> None:
+    try:
+        child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return

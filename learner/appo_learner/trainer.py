@@ -1,0 +1,287 @@
+"""The training thread: take a batch, stage it, update, publish, record."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from appo_common.errors import AppoError
+from appo_common.models import dump_state, state_layout
+from appo_common.process import StopRequest
+from appo_common.spec import EnvSpec
+from appo_common.train_config import check_observation_groups, resolved_obs_groups
+from appo_learner import checkpoint as checkpoints
+from appo_learner.appo import APPO, build_appo
+from appo_learner.batch import Stager
+from appo_learner.checkpoint import Checkpoint, Progress
+from appo_learner.inbox import Selection, select_async, select_sync
+from appo_learner.mailroom import Mailroom
+from appo_learner.member import Member, Rollout
+from appo_learner.metrics import RunSummary, UpdateMetrics
+from appo_learner.report import Report
+from appo_learner.run_dir import RunDir
+from appo_learner.statistics import EpisodeWindow, Rate, mean
+from appo_learner.terms import Contract, Run, Weights
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 0.25
+"""Longest sleep between two looks at signals, children and the view."""
+
+
+class Watched(Protocol):
+    """Something that can end a run: see :class:`appo_learner.local_collectors.LocalCollectors`."""
+
+    def check(self, others: int) -> None:
+        """Raise if the run cannot go on."""
+
+
+class Stopped(Exception):
+    """A signal arrived while the trainer waited."""
+
+
+class Trainer:
+    """One run, from the first collector's spec to the last checkpoint."""
+
+    def __init__(
+        self,
+        run: Run,
+        mailroom: Mailroom,
+        report: Report,
+        run_dir: RunDir,
+        stop: StopRequest,
+        local: Watched,
+        device: str,
+        resume: Checkpoint | None = None,
+    ) -> None:
+        """Nothing is built before :meth:`train`: the models depend on the environment's spec."""
+        self._run, self._config = run, run.config
+        self._mailroom, self._report, self._run_dir = mailroom, report, run_dir
+        self._stop, self._local = stop, local
+        self._device = device
+        self._resume = resume
+        self._progress = resume.progress if resume else Progress()
+        self._collected_before = self._progress.env_steps_collected
+        self._discarded_before = self._progress.rollouts_discarded
+        self._episodes = EpisodeWindow()
+        self._timers: dict[str, float] = {}
+        self._rates = (Rate(), Rate())
+        self._saved: Path | None = None
+        self._spec: EnvSpec
+        self._algorithm: APPO
+        self._stager: Stager
+
+    def train(self) -> RunSummary:
+        """Train until a limit is reached or a stop is requested; always ends with a checkpoint."""
+        self._started = time.monotonic()
+        try:
+            self._build(self._wait_for_spec())
+            self._wait_for_fleet()
+            while (reason := self._finished()) is None:
+                rollouts = self._next_batch()
+                losses = self._update(rollouts)
+                self._publish(rollouts)
+                self._record(rollouts, losses)
+                self._save_if_due()
+        except Stopped:
+            reason = self._stop.reason or "stopped"
+        if hasattr(self, "_algorithm"):
+            self._save()
+        self._mailroom.close(reason)
+        return self._summary(reason)
+
+    # ---------------------------------------------------------------------------------------- before training
+
+    def _wait_for_spec(self) -> EnvSpec:
+        if self._resume is not None:
+            return self._resume.spec
+        while (spec := self._mailroom.first_spec()) is None:
+            self._wait("no collector has joined yet")
+        return spec
+
+    def _build(self, spec: EnvSpec) -> None:
+        check_observation_groups(self._config, spec)
+        groups = resolved_obs_groups(self._config.train, spec.observations)
+        self._spec = spec
+        torch.manual_seed(self._config.seed)
+        self._algorithm = build_appo(self._config.train, self._config.learner, spec, groups, self._device)
+        if self._resume is not None:
+            self._resume.restore(self._algorithm, self._device)
+        self._stager = Stager(spec, groups, self._config.num_steps, self._device)
+        self._actor_layout = state_layout(self._algorithm.get_policy())
+        contract = Contract(spec, groups, self._actor_layout, self._config.num_steps)
+        self._mailroom.open(contract, self._weights())
+
+    def _wait_for_fleet(self) -> None:
+        wanted = self._config.learner.required_collectors
+        while (here := len(self._mailroom.collecting())) < wanted:
+            self._wait(f"{here} of {wanted} collectors have joined")
+
+    # ------------------------------------------------------------------------------------------ one update
+
+    def _next_batch(self) -> list[Rollout]:
+        with self._timed("wait_s"):
+            while True:
+                selection = self._mailroom.take(self._select)
+                self._note_arrivals([*selection.batch, *selection.stale])
+                self._progress.rollouts_discarded += len(selection.stale)
+                if selection.batch:
+                    return selection.batch
+                self._wait(selection.waiting_for)
+
+    def _select(self, waiting: Sequence[Rollout], members: Sequence[Member]) -> Selection:
+        learner, version = self._config.learner, self._progress.iteration
+        if learner.mode == "sync":
+            return select_sync(waiting, version, [member.index for member in members])
+        batch_envs = None if learner.batch_envs == "auto" else learner.batch_envs
+        fleet_envs = sum(member.num_envs for member in members)
+        return select_async(waiting, version, learner.max_policy_lag, batch_envs, fleet_envs)
+
+    def _note_arrivals(self, rollouts: Sequence[Rollout]) -> None:
+        for rollout in rollouts:
+            self._episodes.add(rollout.header.episodes)
+
+    def _update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        with self._timed("stage_s"):
+            batch = self._stager.stage([(rollout.views, rollout.header.final_count) for rollout in rollouts])
+        with self._timed("update_s"):
+            self._algorithm.prepare(batch)
+            losses = self._algorithm.update()
+        if not all(math.isfinite(value) for value in losses.values()):
+            raise AppoError(
+                f"update {self._progress.iteration + 1} gave losses that are not finite ({losses}); last good "
+                f"checkpoint: {self._saved or 'none'}. Look for NaN or huge values in observations and rewards, "
+                "or lower train.algorithm.learning_rate"
+            )
+        return losses
+
+    def _publish(self, rollouts: Sequence[Rollout]) -> None:
+        progress = self._progress
+        self._lags = [progress.iteration - rollout.header.policy_version for rollout in rollouts]
+        progress.iteration += 1
+        progress.rollouts_trained += len(rollouts)
+        progress.env_steps += sum(rollout.views["rewards"].size for rollout in rollouts)
+        with self._timed("publish_s"):
+            self._mailroom.publish(self._weights(), rollouts)
+
+    def _weights(self) -> Weights:
+        block = dump_state(self._algorithm.get_policy(), self._actor_layout)
+        return Weights(self._run.incarnation, self._progress.iteration, block)
+
+    def _finished(self) -> str | None:
+        progress, limit = self._progress, self._config.learner.max_env_steps
+        if self._stop.reason is not None:
+            return self._stop.reason
+        if progress.iteration >= self._config.max_iterations:
+            return f"reached max_iterations = {self._config.max_iterations}"
+        if limit is not None and progress.env_steps >= limit:
+            return f"reached max_env_steps = {limit}"
+        return None
+
+    def _wait(self, waiting_for: str) -> None:
+        """Sleep until something arrives, with an eye on signals, children and the view."""
+        if self._stop.reason is not None:
+            raise Stopped
+        fleet = self._mailroom.views()
+        self._local.check(others=len(fleet))
+        self._report.tick(fleet, waiting_for=waiting_for)
+        self._mailroom.wait(WAIT_S)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._timers[name] = time.perf_counter() - start
+
+    # --------------------------------------------------------------------------------------------- records
+
+    def _record(self, rollouts: Sequence[Rollout], losses: dict[str, float]) -> None:
+        progress, fleet = self._progress, self._mailroom.views()
+        progress.env_steps_collected = self._collected_before + self._mailroom.env_steps_received
+        self._report.update(
+            UpdateMetrics(
+                iteration=progress.iteration,
+                time_s=time.monotonic() - self._started,
+                env_steps=progress.env_steps,
+                env_steps_collected=progress.env_steps_collected,
+                fps=self._rates[0].note(progress.env_steps),
+                fps_collected=self._rates[1].note(progress.env_steps_collected),
+                return_mean=self._episodes.return_mean(),
+                length_mean=self._episodes.length_mean(),
+                timeout_rate=self._episodes.timeout_rate(),
+                reward_terms=self._episodes.terms(),
+                lag_mean=mean(self._lags) or 0.0,
+                lag_max=max(self._lags),
+                rollouts_trained=progress.rollouts_trained,
+                rollouts_discarded=progress.rollouts_discarded,
+                collectors=sum(view.path != "" for view in fleet),
+                learning_rate=self._algorithm.learning_rate,
+                losses=losses,
+                action_std=self._algorithm.get_policy().output_std.mean().item(),
+                **self._timers,
+                **_collector_timers(rollouts),
+                fleet=tuple(fleet),
+            )
+        )
+
+    def _save_if_due(self) -> None:
+        if self._progress.iteration % self._config.save_interval == 0:
+            self._save()
+
+    def _save(self) -> None:
+        """Write ``model_<iteration>.pt``, and ``best.pt`` when the mean return has never been higher."""
+        path = checkpoints.model_path(self._run_dir.checkpoints, self._progress.iteration)
+        if path == self._saved:
+            return
+        mean_return, best = self._episodes.return_mean(), self._progress.best_return
+        improved = mean_return is not None and (best is None or mean_return > best)
+        if improved:
+            self._progress.best_return = mean_return
+        state = checkpoints.snapshot(
+            self._algorithm, self._spec, self._progress, _portable(self._config.model_dump()), self._device
+        )
+        checkpoints.save(state, path)
+        if improved and self._config.learner.checkpoint.keep_best:
+            checkpoints.save(state, self._run_dir.checkpoints / checkpoints.BEST)
+        self._saved = path
+        self._report.checkpoint_saved(str(path), self._progress.iteration)
+        checkpoints.prune(self._run_dir.checkpoints, self._config.learner.checkpoint.keep_last)
+
+    def _summary(self, reason: str) -> RunSummary:
+        progress = self._progress
+        books = {f"{book.index} {book.name}": book.as_dict() for book in self._mailroom.books()}
+        return RunSummary(
+            reason=reason,
+            iterations=progress.iteration,
+            env_steps=progress.env_steps,
+            wall_s=time.monotonic() - self._started,
+            best_return=progress.best_return,
+            final_return=self._episodes.return_mean(),
+            checkpoint=str(self._saved) if self._saved else None,
+            resume_command=f"appo-learner --resume {self._run_dir.path}" if self._saved else None,
+            books=books,
+        )
+
+
+def _collector_timers(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Return the mean timers of the rollouts of a batch, in milliseconds."""
+    names = ("infer", "env_step", "send", "credit_wait")
+    return {
+        f"{name}_ms": mean(rollout.header.timers_ms.get(name, 0.0) for rollout in rollouts) or 0.0
+        for name in names
+    }
+
+
+def _portable(config: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what belongs to a host rather than to a run, so that equal runs have equal checkpoints."""
+    learner = {
+        key: value for key, value in config["learner"].items() if key not in ("run_dir", "device", "threads")
+    }
+    return {"env": config["env"], "train": config["train"], "learner": learner}
