@@ -88,9 +88,7 @@ def test_only_the_collector_knows_environments() -> None:
 
 def test_nothing_is_pickled() -> None:
     names = {"recv_pyobj", "send_pyobj", "allow_pickle"}
-    found = importers(
-        PACKAGE_FILES, "pickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"
-    )
+    found = importers(PACKAGE_FILES, "pickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib")
     for path in PACKAGE_FILES:
         for node in nodes(path):
             name = getattr(node, "attr", None) or getattr(node, "arg", None)
@@ -102,9 +100,7 @@ def test_nothing_is_pickled() -> None:
 def test_checkpoints_are_loaded_as_data() -> None:
     def is_safe(call: ast.Call) -> bool:
         return any(
-            keyword.arg == "weights_only"
-            and isinstance(keyword.value, ast.Constant)
-            and keyword.value.value is True
+            keyword.arg == "weights_only" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True
             for keyword in call.keywords
         )
 
@@ -167,9 +163,7 @@ def test_nothing_is_left_undone() -> None:
 def test_outer_folders_are_not_packages(folder: str) -> None:
     """An ``__init__.py`` there would shadow a user's own package called ``common``."""
     assert not (ROOT / folder / "__init__.py").exists()
-    inner = {
-        path.parent.relative_to(ROOT / folder).parts[0] for path in (ROOT / folder).glob("*/__init__.py")
-    }
+    inner = {path.parent.relative_to(ROOT / folder).parts[0] for path in (ROOT / folder).glob("*/__init__.py")}
     assert inner == ({f"appo_{folder}"} if folder != "." else set())
 
 

@@ -266,9 +266,7 @@ def test_a_file_that_is_not_a_yaml_mapping_is_refused(write: Any, text: str, par
 
 def test_keys_that_are_not_text_are_refused(write: Any) -> None:
     # YAML 1.1 reads the bare key ``on`` as true
-    path = write(
-        yaml.safe_dump(sections(), sort_keys=False).replace("num_envs: 16", "overrides: {on: 1}") + "7: x\n"
-    )
+    path = write(yaml.safe_dump(sections(), sort_keys=False).replace("num_envs: 16", "overrides: {on: 1}") + "7: x\n")
     top, inner = sorted(refusal(path))
     assert "put it in quotes" in top
     assert "put it in quotes" in inner
@@ -277,9 +275,7 @@ def test_keys_that_are_not_text_are_refused(write: Any) -> None:
 
 def test_keys_given_twice_are_refused_and_all_reported(write: Any) -> None:
     text = yaml.safe_dump(sections(), sort_keys=False)
-    path = write(
-        text.replace("learner: {}", "learner:\n  mode: sync\n  mode: async\n  threads: 1\n  threads: 2")
-    )
+    path = write(text.replace("learner: {}", "learner:\n  mode: sync\n  mode: async\n  threads: 1\n  threads: 2"))
     lines = refusal(path)
     assert len(lines) == 2
     assert "key 'mode' appears twice, first on line" in lines[0]
@@ -288,9 +284,7 @@ def test_keys_given_twice_are_refused_and_all_reported(write: Any) -> None:
 
 
 def test_merge_keys_are_no_duplicates(write: Any) -> None:
-    text = yaml.safe_dump({"train": TRAIN}, sort_keys=False).replace(
-        "critic:\n    class", "critic: &model\n    class"
-    )
+    text = yaml.safe_dump({"train": TRAIN}, sort_keys=False).replace("critic:\n    class", "critic: &model\n    class")
     path = write(text + "env:\n  overrides:\n    a: &a {x: 1}\n    b: {<<: *a, x: 2}\n")
     assert load_config(path).env.overrides["b"] == {"x": 2}
 
@@ -415,9 +409,7 @@ def test_of_two_assignments_the_later_wins(write: Any) -> None:
     assert load_config(write(sections()), ["train.seed=1", "train.seed=2"]).seed == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("1e-3", 1e-3), ("5E-4", 5e-4), ("2.e-3", 2e-3), ("+1e-2", 1e-2)]
-)
+@pytest.mark.parametrize(("text", "value"), [("1e-3", 1e-3), ("5E-4", 5e-4), ("2.e-3", 2e-3), ("+1e-2", 1e-2)])
 def test_exponents_are_numbers_in_files_and_assignments(write: Any, text: str, value: float) -> None:
     assert load_config(write(sections()), [f"train.algorithm.learning_rate={text}"]).train["algorithm"][
         "learning_rate"
@@ -453,9 +445,7 @@ def test_the_resolved_file_loads_to_an_equal_configuration(write: Any) -> None:
 
 
 def test_the_resolved_file_holds_every_default(write: Any) -> None:
-    resolved = yaml.safe_load(
-        load_config(write({"train": {**TRAIN, "obs_groups": {"actor": ["policy"]}}})).to_yaml()
-    )
+    resolved = yaml.safe_load(load_config(write({"train": {**TRAIN, "obs_groups": {"actor": ["policy"]}}})).to_yaml())
     assert set(resolved) == {"env", "train", "learner", "network"}
     assert set(resolved["learner"]) == set(LearnerConfig.model_fields)
     assert resolved["learner"]["vtrace"] == {"rho_bar": 1.0, "c_bar": 1.0, "lam": None}
@@ -463,9 +453,7 @@ def test_the_resolved_file_holds_every_default(write: Any) -> None:
 
 
 def test_defaults_of_the_training_dictionary_are_filled_in(write: Any) -> None:
-    bare = {
-        key: value for key, value in TRAIN.items() if key not in ("seed", "max_iterations", "save_interval")
-    }
+    bare = {key: value for key, value in TRAIN.items() if key not in ("seed", "max_iterations", "save_interval")}
     config = load_config(write({"train": bare}))
     assert config.train == {**bare, "seed": 1, "max_iterations": 1000, "save_interval": 50}
     assert (config.seed, config.max_iterations, config.save_interval) == (1, 1000, 50)
@@ -521,9 +509,7 @@ def test_loopback_needs_no_permission(bind: str) -> None:
     assert NetworkConfig(bind=bind).bind == bind
 
 
-@pytest.mark.parametrize(
-    "bind", ["tcp://0.0.0.0:0", "tcp://*:5555", "tcp://[::]:5555", "tcp://localhost.example:1"]
-)
+@pytest.mark.parametrize("bind", ["tcp://0.0.0.0:0", "tcp://*:5555", "tcp://[::]:5555", "tcp://localhost.example:1"])
 def test_any_other_address_does(bind: str) -> None:
     with pytest.raises(ValidationError, match="--insecure"):
         NetworkConfig(bind=bind)
@@ -560,9 +546,7 @@ def test_the_users_own_classes_are_checked_by_their_own_signature(tmp_path: Path
     assert class_problems({**TRAIN, "actor": opened}) == []
 
 
-def test_a_users_module_that_fails_to_import_is_an_error_not_a_traceback(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_users_module_that_fails_to_import_is_an_error_not_a_traceback(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "my_broken_models.py").write_text("raise RuntimeError('no licence')\n")
     monkeypatch.syspath_prepend(tmp_path)
     (problem,) = class_problems({**TRAIN, "actor": {**TRAIN["actor"], "class_name": "my_broken_models:Net"}})
@@ -593,9 +577,7 @@ def test_observation_groups_that_the_environment_lacks_are_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         check_observation_groups(RunConfig(train={**TRAIN, "obs_groups": groups}), SPEC, "robot.yaml")
     actor, critic = str(caught.value).splitlines()
-    assert actor.startswith(
-        "robot.yaml: train.obs_groups.actor = ['polcy']: mujoco:quadruped-velocity offers no"
-    )
+    assert actor.startswith("robot.yaml: train.obs_groups.actor = ['polcy']: mujoco:quadruped-velocity offers no")
     assert "did you mean 'policy'" in actor
     assert "train.obs_groups.critic" in critic
     assert "only policy, privileged" in critic
@@ -617,9 +599,7 @@ def test_the_fallback_is_rsl_rls_own(recwarn: pytest.WarningsRecorder, capsys: A
 
     given = {"critic": ["privileged"]}
     names = ["policy", "privileged"]
-    theirs = resolve_obs_groups(
-        TensorDict(dict.fromkeys(names, 0)), copy.deepcopy(given), ["actor", "critic"]
-    )
+    theirs = resolve_obs_groups(TensorDict(dict.fromkeys(names, 0)), copy.deepcopy(given), ["actor", "critic"])
     assert resolved_obs_groups({"obs_groups": given}, names) == theirs
 
 

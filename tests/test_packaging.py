@@ -75,14 +75,10 @@ def installed(
     folder = tmp_path_factory.mktemp(f"environment-{request.param}")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin/python"
-    site = Path(
-        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
-    )
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
     (site / "dependencies.pth").write_text(f"{dependencies}\n")
     offline = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
-    run(
-        sys.executable, "-m", "pip", "--python", python, "install", *offline, built[request.param], cwd=folder
-    )
+    run(sys.executable, "-m", "pip", "--python", python, "install", *offline, built[request.param], cwd=folder)
     return folder / "bin"
 
 
@@ -122,8 +118,7 @@ def test_the_sdist_builds_what_the_wheel_holds(built: dict[str, Path]) -> None:
     with tarfile.open(built["sdist"]) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     wanted = {
-        str(path.relative_to(ROOT))
-        for path in (PACKAGES[name.split("/")[0]].parent / name for name in source_files())
+        str(path.relative_to(ROOT)) for path in (PACKAGES[name.split("/")[0]].parent / name for name in source_files())
     }
     assert wanted - names == set()
     assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt"} - names == set()
@@ -145,9 +140,7 @@ print(common.OWNER, *(module.__file__ for module in ({modules})), sep="\\n")
 
 
 def test_the_distribution_brings_no_common_of_its_own(installed: Path, tmp_path: Path) -> None:
-    code = (
-        "import importlib.util as u; print([n for n in ('common', 'collector', 'learner') if u.find_spec(n)])"
-    )
+    code = "import importlib.util as u; print([n for n in ('common', 'collector', 'learner') if u.find_spec(n)])"
     assert run(installed / "python", "-c", code, cwd=tmp_path).strip() == "[]"
 
 

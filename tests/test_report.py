@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rsl_rl.utils.log_writer import LogWriter
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
 from appo_common.errors import AppoError, ConfigError
 from appo_learner.metrics import CollectorView, RunPlan, RunSummary, UpdateMetrics
 from appo_learner.report import Report, plain, progress, summary, words
 from appo_learner.report.jsonl import JsonLines
 from appo_learner.report.panels import compose
 from appo_learner.report.progress import Curve, Progress, Snapshot
-from rich.console import Console
-from rsl_rl.utils.log_writer import LogWriter
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 VIEW = CollectorView(
     index=0,
@@ -200,9 +201,7 @@ def test_a_full_curve_halves_its_resolution() -> None:
 
 
 def test_eta_is_the_earlier_of_iterations_and_steps() -> None:
-    way = Progress(
-        RunPlan("x", ".", max_iterations=100, max_env_steps=3000, start_iteration=10, start_env_steps=500)
-    )
+    way = Progress(RunPlan("x", ".", max_iterations=100, max_env_steps=3000, start_iteration=10, start_env_steps=500))
     assert way.eta_s() is None
     way.add(replace(METRICS, iteration=20, time_s=5.0, env_steps=1500))
     # 10 iterations in 5 s: 80 more take 40 s. 1000 steps in 5 s: 1500 more take 7.5 s.
@@ -309,9 +308,7 @@ def test_a_stall_is_told_once_with_the_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_the_view_fits_every_terminal(size: tuple[int, int], collectors: int, ascii_only: bool) -> None:
     names = (
-        ("local", "a-very-long-name-of-a-collector", "weit entfernt")
-        if ascii_only
-        else ("収集器", "\x1b[31mred", "é")
+        ("local", "a-very-long-name-of-a-collector", "weit entfernt") if ascii_only else ("収集器", "\x1b[31mred", "é")
     )
     fleet = tuple(replace(VIEW, index=i, name=names[i % 3]) for i in range(collectors))
     for state in (snapshot(fleet=fleet), snapshot(None, fleet, shares={}, returns=[], status="no collector")):
@@ -347,10 +344,7 @@ def test_a_fleet_too_large_for_the_screen_is_counted_and_the_silent_come_first()
     fleet = tuple(replace(VIEW, index=i, name=f"c{i}") for i in range(64))
     fleet = (*fleet[:40], replace(fleet[40], state="silent"), *fleet[41:])
     lines = [line.plain for line in compose(snapshot(fleet=fleet), 80, 23)]
-    assert (
-        "silent"
-        in lines[-4 if len(lines) < 23 else lines.index(next(x for x in lines if "collector " in x)) + 1]
-    )
+    assert "silent" in lines[-4 if len(lines) < 23 else lines.index(next(x for x in lines if "collector " in x)) + 1]
     assert re.search(r"and \d+ more: \d+ collecting", lines[-1])
 
 
@@ -428,9 +422,7 @@ def test_under_a_real_terminal_an_exception_leaves_a_cursor(tmp_path: Path) -> N
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environ = {**os.environ, "TERM": "xterm-256color"}
-    child = subprocess.Popen(
-        program(str(tmp_path), "0"), stdin=slave, stdout=slave, stderr=slave, env=environ
-    )
+    child = subprocess.Popen(program(str(tmp_path), "0"), stdin=slave, stdout=slave, stderr=slave, env=environ)
     os.close(slave)
     seen = b""
     while True:
@@ -499,9 +491,7 @@ def test_a_fresh_run_keeps_the_metrics_of_an_earlier_one(tmp_path: Path) -> None
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""
 
 
-def test_a_full_disk_is_told_once_counted_and_survived(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_full_disk_is_told_once_counted_and_survived(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     with make(plan_in(tmp_path)) as report:
         for i in range(1, 4):
@@ -639,10 +629,7 @@ def test_the_summary_adds_up(tmp_path: Path) -> None:
     assert "wall time    1:40" in text
     assert "best 401.2, final -" in text
     assert "0 local-0: 402 sent = 400 trained + 1 discarded + 1 in flight + 0 lost\n" in text
-    assert (
-        "1 local-1: 410 sent = 400 trained + 1 discarded + 0 in flight + 7 lost   DOES NOT BALANCE: 2 "
-        in text
-    )
+    assert "1 local-1: 410 sent = 400 trained + 1 discarded + 0 in flight + 7 lost   DOES NOT BALANCE: 2 " in text
     assert "resume with  appo-learner --resume runs/x/checkpoints/model_400.pt" in text
     written = json.loads((tmp_path / "summary.json").read_text())
     assert written["env_steps_per_s"] == 20_000.0

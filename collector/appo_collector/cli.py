@@ -18,17 +18,13 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "auto_en
 
 
 @click.command(context_settings=CONTEXT)
-@click.option(
-    "--connect", required=True, metavar="ADDRESS", help="The learner's control address, tcp://HOST:PORT."
-)
+@click.option("--connect", required=True, metavar="ADDRESS", help="The learner's control address, tcp://HOST:PORT.")
 @click.option(
     "--num-envs",
     type=click.IntRange(min=1),
     help="Environments stepped together.  [default: the run's env.num_envs]",
 )
-@click.option(
-    "--threads", type=click.IntRange(min=1), default=1, help="Threads for physics, BLAS and torch, each."
-)
+@click.option("--threads", type=click.IntRange(min=1), default=1, help="Threads for physics, BLAS and torch, each.")
 @click.option("--device", default="cpu", help="Device of the actor: cpu or cuda:N.")
 @click.option(
     "--transport",
@@ -37,9 +33,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "auto_en
     help="Path of rollouts and weights; auto takes shared memory where the learner's can be mapped.",
 )
 @click.option("--name", help="Name in the learner's view.  [default: HOST-PID]")
-@click.option(
-    "--log-level", type=click.Choice(log.LEVELS), default="info", help="Least severe records shown."
-)
+@click.option("--log-level", type=click.Choice(log.LEVELS), default="info", help="Least severe records shown.")
 @click.option("--parent-pid", type=int, hidden=True, help="End with this process.")
 @click.version_option(__version__, prog_name="appo-collector")
 def main(

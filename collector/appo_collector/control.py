@@ -35,9 +35,7 @@ class SessionLost(Exception):
 class ControlLink:
     """A DEALER of one thread, and whatever else that thread wants to be woken by."""
 
-    def __init__(
-        self, ctx: zmq.Context[zmq.Socket[bytes]], address: str, identity: bytes, stop: StopRequest
-    ) -> None:
+    def __init__(self, ctx: zmq.Context[zmq.Socket[bytes]], address: str, identity: bytes, stop: StopRequest) -> None:
         """Connect to ``tcp://HOST:PORT``; ZeroMQ keeps trying in the background."""
         self._socket = sockets.connect_control(ctx, address, identity)
         self._stop = stop
@@ -66,7 +64,7 @@ class ControlLink:
             SessionLost: REJOIN.
             RefusedError: REJECT, or a learner that speaks another protocol version.
         """
-        self._poller.poll(wait_s * 1000)
+        self._poller.poll(int(wait_s * 1000))
         if self._stop.reason is not None:
             raise RunEnded(self._stop.reason)
         while True:

@@ -35,8 +35,7 @@ class Timers:
         """Return milliseconds: ``infer`` and ``env_step`` per step, ``send`` and ``credit_wait`` per rollout."""
         per_step = ("infer", "env_step")
         result = {
-            name: 1000 * seconds / (num_steps if name in per_step else 1)
-            for name, seconds in self._seconds.items()
+            name: 1000 * seconds / (num_steps if name in per_step else 1) for name, seconds in self._seconds.items()
         }
         self._seconds.clear()
         return result
@@ -109,9 +108,7 @@ class RolloutLoop:
         return stop
 
 
-def _write_decision(
-    views: Views, step: int, obs: Observations, actions: np.ndarray, log_probs: np.ndarray
-) -> None:
+def _write_decision(views: Views, step: int, obs: Observations, actions: np.ndarray, log_probs: np.ndarray) -> None:
     for name in _groups(views, "obs/"):
         np.copyto(views[f"obs/{name}"][step], obs[name])
     np.copyto(views["actions"][step], actions)

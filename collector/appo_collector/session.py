@@ -168,12 +168,8 @@ class Session:
             self._subscription.setsockopt(zmq.SUBSCRIBE, sockets.SHM_TOPIC)
             self._subscription.setsockopt(zmq.UNSUBSCRIBE, sockets.TCP_TOPIC)
         elif self._identity.transport == "shm":
-            raise RefusedError(
-                "--transport shm: this process cannot map the learner's shared memory; use auto or tcp"
-            )
-        logger.info(
-            "joined run %s as collector %d over %s", self.welcome.run_id, self.welcome.collector, path
-        )
+            raise RefusedError("--transport shm: this process cannot map the learner's shared memory; use auto or tcp")
+        logger.info("joined run %s as collector %d over %s", self.welcome.run_id, self.welcome.collector, path)
 
     # ---------------------------------------------------------------------------------------- collecting
 
@@ -198,9 +194,7 @@ class Session:
         """Return the arrays of ``slot`` for writing."""
         return self.sender.slot(slot, self._idle)
 
-    def send(
-        self, slot: int, version: int, final_count: int, episodes: Episodes, timers_ms: dict[str, float]
-    ) -> None:
+    def send(self, slot: int, version: int, final_count: int, episodes: Episodes, timers_ms: dict[str, float]) -> None:
         """Hand a full slot, made by policy ``version``, to the learner."""
         header = RolloutHeader(
             incarnation=self.welcome.incarnation,

@@ -90,9 +90,7 @@ class WeightsInbox:
 
     def _copy(self, header: WeightsHeader, frames: Sequence[Any]) -> None:
         if header.nbytes != self.layout.nbytes:
-            raise ProtocolError(
-                "wrong size", f"weights of {header.nbytes} bytes, the actor has {self.layout.nbytes}"
-            )
+            raise ProtocolError("wrong size", f"weights of {header.nbytes} bytes, the actor has {self.layout.nbytes}")
         if header.slot is None:
             self.layout.join(frames, into=self._block)
             return

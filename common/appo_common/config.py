@@ -126,8 +126,9 @@ class LearnerConfig(_Section):
     """Environment steps, all collectors together, after which training ends. Default: null, no limit."""
     device: str = "auto"
     """The learner's device: ``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (CUDA, else CPU). Default ``auto``."""
-    threads: Count | None = None
-    """CPU threads of the learner's torch. Default: null, torch's own choice."""
+    threads: Count = 1
+    """CPU threads of the learner's torch. Default 1: on cores that collectors use too, OpenMP's threads spin while
+    they wait for each other, which was measured to slow small networks down by a factor of ten and more."""
     run_dir: Annotated[str, Field(min_length=1)] | None = None
     """Run directory. Default: null, a new one below ``runs/``."""
     log_interval_s: Seconds = 5.0

@@ -41,9 +41,7 @@ def _problem(item: Any) -> Problem:
     path, schema = _known_path(item["loc"])
     key, kind, value = ".".join(path), item["type"], item["input"]
     if kind == "missing":
-        return Problem(
-            key or str(item["loc"][-1]), ABSENT, "is missing; put rsl_rl's training dictionary there"
-        )
+        return Problem(key or str(item["loc"][-1]), ABSENT, "is missing; put rsl_rl's training dictionary there")
     if kind == "extra_forbidden":
         unknown = str(item["loc"][-1])
         return Problem(".".join([*path, unknown]), value, "unknown key" + _suggestion(unknown, schema))
@@ -52,11 +50,7 @@ def _problem(item: Any) -> Problem:
     if raised := item.get("ctx", {}).get("error"):
         return Problem(key, value, str(raised))
     default = schema.get("default", ABSENT)
-    hint = (
-        ""
-        if default is ABSENT or isinstance(default, dict)
-        else f"; leave it out for the default, {_yaml(default)}"
-    )
+    hint = "" if default is ABSENT or isinstance(default, dict) else f"; leave it out for the default, {_yaml(default)}"
     return Problem(key, value, f"must be {_words(schema)}{hint}")
 
 

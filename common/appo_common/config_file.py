@@ -101,9 +101,7 @@ class _Draft:
         try:
             value, duplicates = yaml_text.parse(text)
         except yaml.YAMLError as error:
-            self.lines.append(
-                f"--set {assignment}: the value is not YAML ({yaml_text.reason(error)}); quote it"
-            )
+            self.lines.append(f"--set {assignment}: the value is not YAML ({yaml_text.reason(error)}); quote it")
             return
         for twice in duplicates:
             self.lines.append(f"--set {assignment}: key {twice.key!r} appears twice; keep one of them")

@@ -41,9 +41,7 @@ def learner_problems(learner: LearnerConfig) -> list[Problem]:
     """Check that mode, batch, rollouts in flight and permitted lag go together."""
     problems = []
     if learner.mode == "sync" and learner.batch_envs != "auto":
-        text = (
-            "must be auto in sync mode, where an update takes a rollout of each collector; or use mode: async"
-        )
+        text = "must be auto in sync mode, where an update takes a rollout of each collector; or use mode: async"
         problems.append(Problem("batch_envs", learner.batch_envs, text, ("mode",)))
     if learner.mode == "async" and learner.max_policy_lag == 0 and learner.max_in_flight > 1:
         text = (

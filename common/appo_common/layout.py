@@ -70,8 +70,7 @@ class Layout:
     def views(self, buffer: Buffer) -> dict[str, np.ndarray]:
         """Return one array per field that reads and writes ``buffer`` in place."""
         return {
-            f.name: np.ndarray(f.shape, dtype=f.dtype, buffer=buffer, offset=self.offsets[f.name])
-            for f in self.fields
+            f.name: np.ndarray(f.shape, dtype=f.dtype, buffer=buffer, offset=self.offsets[f.name]) for f in self.fields
         }
 
     def used_ranges(self, count: int) -> list[tuple[int, int]]:
@@ -145,9 +144,7 @@ def rollout_layout(spec: EnvSpec, num_steps: int, obs_groups: Mapping[str, Seque
     critic = [(name, spec.observations[name]) for name in sorted(set(obs_groups["critic"]))]
     fields += [Field(f"last_obs/{name}", group.dtype, (envs, *group.shape)) for name, group in critic]
     fields += [Field("final_index", "int32", (rows, 2), counted=True)]
-    fields += [
-        Field(f"final_obs/{name}", group.dtype, (rows, *group.shape), counted=True) for name, group in critic
-    ]
+    fields += [Field(f"final_obs/{name}", group.dtype, (rows, *group.shape), counted=True) for name, group in critic]
     return Layout(fields)
 
 

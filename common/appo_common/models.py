@@ -62,4 +62,4 @@ def load_state(module: torch.nn.Module, layout: Layout, block: np.ndarray) -> No
 
 def checksum(block: np.ndarray) -> int:
     """CRC-32 of a block."""
-    return zlib.crc32(block)
+    return zlib.crc32(block.data)

@@ -21,13 +21,6 @@ def limit_threads(threads: int) -> None:
         os.environ[variable] = str(threads)
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def die_with_parent(parent_pid: int) -> None:
     """Have the kernel kill this process when its parent ends, in whatever way; exit if it already has."""
     if sys.platform == "linux":

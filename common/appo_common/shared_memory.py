@@ -78,9 +78,7 @@ class Segment:
         except OSError as error:
             raise SharedMemoryError(f"cannot create {path}: {error.strerror}") from None
         try:
-            os.posix_fallocate(
-                fd, 0, nbytes
-            )  # a full tmpfs is an error here, not a SIGBUS at some later write
+            os.posix_fallocate(fd, 0, nbytes)  # a full tmpfs is an error here, not a SIGBUS at some later write
             segment = cls(path, mmap.mmap(fd, nbytes))
         except OSError as error:
             os.unlink(path)

@@ -53,9 +53,7 @@ def split_address(address: str, place: str) -> tuple[str, int]:
     except ValueError as error:
         raise ConfigError(f"{place} = {address!r}: {error}; write tcp://HOST:PORT") from None
     if parts.scheme != "tcp" or not parts.hostname or port is None or parts.path not in ("", "/"):
-        raise ConfigError(
-            f"{place} = {address!r}: not an address; write tcp://HOST:PORT, e.g. tcp://127.0.0.1:5555"
-        )
+        raise ConfigError(f"{place} = {address!r}: not an address; write tcp://HOST:PORT, e.g. tcp://127.0.0.1:5555")
     return (f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname), port
 
 

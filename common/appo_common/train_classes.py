@@ -31,9 +31,7 @@ def class_problems(train: dict[str, Any]) -> list[Problem]:
     problems = _argument_problems(train, "algorithm", {**_arguments(PPO), "share_cnn_encoders": False})
     for model in ("actor", "critic"):
         distribution = f"{model}.distribution_cfg"
-        problems += _class_problems(
-            train, model, "model, e.g. MLPModel", lambda cls: hasattr(cls, "is_recurrent")
-        )
+        problems += _class_problems(train, model, "model, e.g. MLPModel", lambda cls: hasattr(cls, "is_recurrent"))
         problems += _class_problems(
             train,
             distribution,
@@ -44,9 +42,7 @@ def class_problems(train: dict[str, Any]) -> list[Problem]:
     return problems + _name_problems(train, "algorithm.optimizer", resolve_optimizer)
 
 
-def _class_problems(
-    train: dict[str, Any], path: str, kind: str, is_kind: Callable[[type], bool]
-) -> list[Problem]:
+def _class_problems(train: dict[str, Any], path: str, kind: str, is_kind: Callable[[type], bool]) -> list[Problem]:
     """Resolve ``path.class_name`` as rsl_rl does; check the kind of class and the arguments given to it."""
     from rsl_rl.utils import resolve_callable
 
@@ -62,9 +58,7 @@ def _class_problems(
     if not inspect.isclass(cls) or not is_kind(cls):
         return [Problem(key, name, f"must be a {kind}{nearest(name, _rsl_rl_names(), otherwise='')}")]
     if getattr(cls, "is_recurrent", False):
-        return [
-            Problem(key, name, "is recurrent, which this version does not support; use MLPModel or CNNModel")
-        ]
+        return [Problem(key, name, "is recurrent, which this version does not support; use MLPModel or CNNModel")]
     return _argument_problems(train, path, _arguments(cls))
 
 

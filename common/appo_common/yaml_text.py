@@ -31,7 +31,7 @@ def parse(text: str) -> tuple[Any, list[Duplicate]]:
 
 
 def _unshared(value: Any) -> Any:
-    """Give every alias its own copy, so that changing ``actor`` leaves a ``critic`` written as ``*actor`` alone."""
+    """Give every alias its own copy, so that a change to one place stays in one place."""
     if isinstance(value, dict):
         return {key: _unshared(item) for key, item in value.items()}
     return [_unshared(item) for item in value] if isinstance(value, list) else value
@@ -87,8 +87,7 @@ def _resolvers(inherited: dict[str, list[tuple[str, Any]]]) -> dict[str, list[tu
     YAML 1.1 demands ``1.0e-3``, with point and sign, and reads ``1e-3`` and ``5e6`` as text.
     """
     rules = {
-        first: [rule for rule in inherited.get(first, []) if not rule[0].endswith(":timestamp")]
-        for first in inherited
+        first: [rule for rule in inherited.get(first, []) if not rule[0].endswith(":timestamp")] for first in inherited
     }
     exponent = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+$")
     for first in "-+.0123456789":

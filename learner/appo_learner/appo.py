@@ -133,9 +133,7 @@ def build_appo(
         c_bar=learner.vtrace.c_bar,
         vtrace_lam=learner.vtrace.lam,
     )
-    env = SimpleNamespace(
-        num_envs=1, num_actions=spec.num_actions, unwrapped=SimpleNamespace(step_dt=spec.step_dt)
-    )
+    env = SimpleNamespace(num_envs=1, num_actions=spec.num_actions, unwrapped=SimpleNamespace(step_dt=spec.step_dt))
     said = io.StringIO()
     with redirect_stdout(said):  # rsl_rl prints the models
         algorithm: APPO = APPO.construct_algorithm(example_observations(spec, 1, device), env, cfg, device)

@@ -35,9 +35,7 @@ class Batch:
 class Stager:
     """Copies rollouts into a batch. On a CUDA device the copy goes through pinned memory and does not block."""
 
-    def __init__(
-        self, spec: EnvSpec, obs_groups: Mapping[str, Sequence[str]], num_steps: int, device: str
-    ) -> None:
+    def __init__(self, spec: EnvSpec, obs_groups: Mapping[str, Sequence[str]], num_steps: int, device: str) -> None:
         """Buffers are made at the first batch of each size."""
         self._spec = spec
         self._groups = observation_groups(obs_groups)
@@ -62,9 +60,7 @@ class Stager:
         final_index, final_obs = self._final(rollouts)
         return Batch(storage, last_obs, final_index, final_obs)
 
-    def _copy_columns(
-        self, views: Views, storage: RolloutStorage, last_obs: TensorDict, columns: slice
-    ) -> None:
+    def _copy_columns(self, views: Views, storage: RolloutStorage, last_obs: TensorDict, columns: slice) -> None:
         for name in self._groups:
             storage.observations[name][:, columns].copy_(torch.from_numpy(views[f"obs/{name}"]))
         for name in self._critic_groups:

@@ -61,9 +61,7 @@ class Checkpoint:
             torch.cuda.set_rng_state(rng["cuda"], device)
 
 
-def snapshot(
-    algorithm: APPO, spec: EnvSpec, progress: Progress, config: dict[str, Any], device: str
-) -> dict[str, Any]:
+def snapshot(algorithm: APPO, spec: EnvSpec, progress: Progress, config: dict[str, Any], device: str) -> dict[str, Any]:
     """Return the state of a run. It holds no time, host or path: equal runs have equal checkpoints."""
     rng = {"cpu": torch.get_rng_state()}
     if torch.device(device).type == "cuda":

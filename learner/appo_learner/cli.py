@@ -11,7 +11,7 @@ import click
 
 from appo_common import __version__, log
 from appo_common.errors import AppoError
-from appo_common.process import StopRequest, limit_threads, usable_cores
+from appo_common.process import StopRequest, limit_threads
 
 logger = logging.getLogger("appo_learner")
 
@@ -49,7 +49,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "APPO"}
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",
-    help="CPU threads for training.  [default: the cores less the local collectors]",
+    help="CPU threads for training.  [default: 1]",
 )
 @click.option(
     "--mode",
@@ -110,8 +110,7 @@ def main(
     if list_:
         _list_presets()
         return
-    threads = options["threads"] or max(1, usable_cores() - (options["local_collectors"] or 0))
-    limit_threads(threads)
+    limit_threads(options["threads"] or 1)
     log.set_up(log_level)
     stop = StopRequest().install()
     try:

@@ -148,9 +148,7 @@ class Fleet:
             return []
         raise ProtocolError("unexpected kind", f"{message.kind} from a collector")
 
-    def on_rollout(
-        self, header: RolloutHeader, frames: Sequence[Any]
-    ) -> tuple[Rollout | None, list[Outgoing]]:
+    def on_rollout(self, header: RolloutHeader, frames: Sequence[Any]) -> tuple[Rollout | None, list[Outgoing]]:
         """Take a rollout in. Returns it, or None if it has already been accounted for as discarded.
 
         Raises:
@@ -158,9 +156,7 @@ class Fleet:
         """
         if header.incarnation != self._run.incarnation:
             raise ProtocolError("old incarnation", f"a rollout for {header.incarnation}")
-        member = next(
-            (m for m in self._members.values() if m.index == header.collector and m.collecting), None
-        )
+        member = next((m for m in self._members.values() if m.index == header.collector and m.collecting), None)
         if member is None or member.layout is None:
             raise ProtocolError("no such collector", f"index {header.collector}")
         member.heard_at = time.monotonic()
@@ -272,9 +268,7 @@ class Fleet:
             raise ProtocolError("unexpected kind", "ATTACHED before ADMIT, or twice")
         proved = member.segment is not None and answer.nonce == member.segment[0].nonce
         member.use("shm" if proved else "tcp")
-        why = (
-            "" if proved else f", because: {answer.reason or 'the nonce it read is not the one written here'}"
-        )
+        why = "" if proved else f", because: {answer.reason or 'the nonce it read is not the one written here'}"
         logger.info(
             "collector %d (%s, %d envs) joined over %s%s",
             *(member.index, member.hello.name, member.num_envs, member.path, why),

@@ -168,9 +168,7 @@ class Mailroom:
                 if self._wake_reader in ready:
                     os.read(self._wake_reader, 4096)
                 self._serve()
-        except (
-            BaseException
-        ) as error:  # must reach the training thread, which ends the run with this traceback
+        except BaseException as error:  # must reach the training thread, which ends the run with this traceback
             with self._lock:
                 self._failure = error
                 self._lock.notify_all()

@@ -114,9 +114,7 @@ class Member:
         if missed < 0:
             raise ProtocolError("repeated", f"rollout {header.seq} where {self.next_seq} is next")
         if missed >= len(self.held) or self.held[missed] != header.slot:
-            raise ProtocolError(
-                "no credit", f"rollout {header.seq} in slot {header.slot}; held: {list(self.held)}"
-            )
+            raise ProtocolError("no credit", f"rollout {header.seq} in slot {header.slot}; held: {list(self.held)}")
         lost = [self.held.popleft() for _ in range(missed)]
         self.held.popleft()
         self.next_seq = header.seq + 1

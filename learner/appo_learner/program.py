@@ -12,7 +12,7 @@ import torch
 from appo_common import log
 from appo_common.config import RunConfig
 from appo_common.errors import ConfigError
-from appo_common.process import StopRequest, usable_cores
+from appo_common.process import StopRequest
 from appo_common.sockets import Endpoints, split_address
 from appo_common.train_config import keys_without_effect
 from appo_learner import checkpoint
@@ -28,18 +28,14 @@ from appo_learner.trainer import Trainer
 logger = logging.getLogger(__name__)
 
 
-def run_learner(
-    config: RunConfig, resume: Path | None, *, plain: bool, log_level: str, stop: StopRequest
-) -> None:
+def run_learner(config: RunConfig, resume: Path | None, *, plain: bool, log_level: str, stop: StopRequest) -> None:
     """Train as ``config`` says, from the checkpoint ``resume`` if there is one, and say how it ended."""
     device = _device(config.learner.device)
-    torch.set_num_threads(config.learner.threads or max(1, usable_cores() - config.learner.local_collectors))
+    torch.set_num_threads(config.learner.threads)
     resumed = checkpoint.load(resume) if resume else None
     host, port = split_address(config.network.bind, "network.bind")
     with ExitStack() as open_things:
-        run = Run(
-            config, secrets.token_hex(4), secrets.token_hex(8), resumed.progress.iteration if resumed else 0
-        )
+        run = Run(config, secrets.token_hex(4), secrets.token_hex(8), resumed.progress.iteration if resumed else 0)
         mailroom = Mailroom(run, host, port)
         open_things.callback(mailroom.close, "the learner failed")
         run_dir = RunDir.create(config, resumed=resumed is not None)
@@ -76,9 +72,7 @@ def _report(config: RunConfig, run_dir: RunDir, resumed: Checkpoint | None, plai
     )
 
 
-def _introduce(
-    config: RunConfig, run_dir: RunDir, endpoints: Endpoints, device: str, resume: Path | None
-) -> None:
+def _introduce(config: RunConfig, run_dir: RunDir, endpoints: Endpoints, device: str, resume: Path | None) -> None:
     logger.info("run directory %s", run_dir.path)
     if resume:
         logger.info("continuing from %s", resume)

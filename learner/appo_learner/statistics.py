@@ -50,9 +50,7 @@ class EpisodeWindow:
     def terms(self) -> dict[str, float]:
         """Mean per-episode sum of each reward term."""
         names = self._episodes[-1].terms if self._episodes else ()
-        return {
-            name: mean(episode.terms.get(name, 0.0) for episode in self._episodes) or 0.0 for name in names
-        }
+        return {name: mean(episode.terms.get(name, 0.0) for episode in self._episodes) or 0.0 for name in names}
 
 
 class Rate:

@@ -274,14 +274,11 @@ def _collector_timers(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Return the mean timers of the rollouts of a batch, in milliseconds."""
     names = ("infer", "env_step", "send", "credit_wait")
     return {
-        f"{name}_ms": mean(rollout.header.timers_ms.get(name, 0.0) for rollout in rollouts) or 0.0
-        for name in names
+        f"{name}_ms": mean(rollout.header.timers_ms.get(name, 0.0) for rollout in rollouts) or 0.0 for name in names
     }
 
 
 def _portable(config: dict[str, Any]) -> dict[str, Any]:
     """Leave out what belongs to a host rather than to a run, so that equal runs have equal checkpoints."""
-    learner = {
-        key: value for key, value in config["learner"].items() if key not in ("run_dir", "device", "threads")
-    }
+    learner = {key: value for key, value in config["learner"].items() if key not in ("run_dir", "device", "threads")}
     return {"env": config["env"], "train": config["train"], "learner": learner}

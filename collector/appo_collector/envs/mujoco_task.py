@@ -207,7 +207,7 @@ class MujocoTask(VectorEnv):
     def _simulate(self, rollout: Rollout, control: np.ndarray) -> np.ndarray:
         """Advance the physics with ``[N, nu]`` controls held; return ``[N]`` bool, which came through.
 
-        The others keep the state they had before.
+        The others are left in the model's default pose, where every number is finite.
         """
         self._control_trace[:] = control[:, None, :]
         rollout.rollout(
@@ -227,12 +227,17 @@ class MujocoTask(VectorEnv):
         kept = ALL if healthy.all() else healthy
         self._state[kept] = after[kept]
         self.sensors[kept] = self._sensor_trace[kept, -1]
+        if kept is not ALL:
+            self._default_pose(np.flatnonzero(~healthy))
         return healthy
+
+    def _default_pose(self, rows: np.ndarray) -> None:
+        self._state[rows] = 0.0
+        self.qpos[rows] = self.model.qpos0
 
     def _begin(self, rows: np.ndarray, rng: np.random.Generator) -> None:
         """Start new episodes in ``rows``, with sensors that belong to the new states."""
-        self._state[rows] = 0.0
-        self.qpos[rows] = self.model.qpos0
+        self._default_pose(rows)
         self._start(rows, rng)
         self.age[rows] = 0
         if self.model.nsensordata:

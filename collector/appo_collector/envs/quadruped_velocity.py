@@ -48,9 +48,9 @@ class QuadrupedVelocity(MujocoTask):
 
     Observation groups (float32; velocities in the trunk's frame):
 
-    * ``policy`` [45], what a real robot measures, with noise: angular velocity (3, x 0.25 s/rad), direction of
-      gravity (3), command (3), joint offsets from the standing pose (12, rad), joint velocities (12, x 0.05
-      s/rad), previous action (12).
+    * ``policy`` [45], what a real robot measures, with noise: angular velocity (3, x 0.25 s/rad), direction
+      of gravity (3), command (3), joint offsets from the standing pose (12, rad), joint velocities (12,
+      x 0.05 s/rad), previous action (12).
     * ``privileged`` [57]: the same without noise, linear velocity (3, m/s), height (1, m / 0.3), contact of
       the feet FL, FR, RL, RR (4, 0 or 1) and their forces (4, N / 100).
     """
@@ -122,7 +122,7 @@ class QuadrupedVelocity(MujocoTask):
         return {name: weight * _PERFECT_STEP * raw[name] for name, weight in WEIGHTS.items()}
 
     def _swings(self) -> np.ndarray:
-        """Return ``[N]``: for feet that touch down in this step, how long they were up, while commanded to move.
+        """Return ``[N]``: for feet that touch down in this step, how long they were up; 0 if told to stand.
 
         The best gait takes steps of about 0.3 s; shuffling feet earn a negative value.
         """
@@ -157,7 +157,7 @@ class QuadrupedVelocity(MujocoTask):
         return self.sensors[rows] > _CONTACT_FORCE
 
     def _motion(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``[E, 3]`` linear velocity (m/s) and ``[E, 3]`` direction of gravity in the trunk's frame."""
+        """Return ``[E, 3]`` velocity (m/s) and ``[E, 3]`` direction of gravity in the trunk's frame."""
         w, x, y, z = self.qpos[rows, 3:7].T
         to_world = np.array(
             [

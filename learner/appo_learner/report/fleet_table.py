@@ -69,9 +69,7 @@ def fleet_table(fleet: Sequence[CollectorView], width: int, height: int) -> list
     lines = [_line([(c.title, "dim") for c in columns], columns, widths, gap)]
     lines += [_line([(c.text(v), c.style(v)) for c in columns], columns, widths, gap) for v in shown]
     if rest:
-        states = ", ".join(
-            f"{n} {_short(state)}" for state, n in Counter(v.state for v in rest).most_common()
-        )
+        states = ", ".join(f"{n} {_short(state)}" for state, n in Counter(v.state for v in rest).most_common())
         lines.append(Text(f"and {len(rest)} more: {states}", style="dim"))
     return lines
 

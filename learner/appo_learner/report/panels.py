@@ -101,9 +101,7 @@ def _progress(snapshot: Snapshot, width: int) -> list[Text]:
 def _returns(snapshot: Snapshot, width: int, rows: int, ascii_only: bool) -> list[Text]:
     mean = snapshot.metrics.return_mean if snapshot.metrics else None
     value = f"{words.number(mean):<9}"
-    curve = words.chart(
-        snapshot.returns, min(100, width - _LABEL - len(value) - 8), rows, ascii_only=ascii_only
-    )
+    curve = words.chart(snapshot.returns, min(100, width - _LABEL - len(value) - 8), rows, ascii_only=ascii_only)
     lines = []
     for row, points in enumerate(curve):
         head = _label("return" if row == 0 else "")

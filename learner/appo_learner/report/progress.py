@@ -154,6 +154,4 @@ def why_waiting(fleet: Sequence[CollectorView]) -> str:
     silent = sum(view.state == "silent" for view in fleet)
     if silent == len(fleet):
         return "the only collector is silent" if silent == 1 else f"all {silent} collectors are silent"
-    return "no complete batch has arrived" + (
-        f" ({silent} of {len(fleet)} collectors silent)" if silent else ""
-    )
+    return "no complete batch has arrived" + (f" ({silent} of {len(fleet)} collectors silent)" if silent else "")

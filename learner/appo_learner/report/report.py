@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from appo_common.errors import AppoError
 from rich.console import Console
 
+from appo_common.errors import AppoError
 from appo_learner.metrics import CollectorView, RunPlan, RunSummary, UpdateMetrics
 from appo_learner.report import summary as closing
 from appo_learner.report import words
@@ -86,9 +86,7 @@ class Report:
                 self._jsonl.close()
                 raise
         except OSError as error:
-            raise AppoError(
-                f"cannot write metrics to {error.filename or plan.run_dir}: {_reason(error)}"
-            ) from error
+            raise AppoError(f"cannot write metrics to {error.filename or plan.run_dir}: {_reason(error)}") from error
         self._log_interval_s = log_interval_s
         self._view: View = make_view(console, plain, log_interval_s, clock)
         self.log_handler: logging.Handler = NoteHandler(self.note)
@@ -200,9 +198,7 @@ class Report:
             if first:
                 # An OSError explains itself; anything else is a defect that needs its traceback.
                 trace = None if isinstance(error, OSError) else error
-                _log.error(
-                    "%s: cannot write %s: %s; training goes on", place, path, _reason(error), exc_info=trace
-                )
+                _log.error("%s: cannot write %s: %s; training goes on", place, path, _reason(error), exc_info=trace)
 
     def _console_failed(self, error: Exception) -> None:
         view, self._view = self._view, Nowhere()

@@ -32,9 +32,7 @@ def book_line(name: str, book: dict[str, int]) -> str:
     """One collector's book as an equation, with what is missing where it does not balance."""
     right = " + ".join(f"{book.get(account, 0)} {account.replace('_', ' ')}" for account in _ACCOUNTS)
     gap = missing(book)
-    tail = (
-        "" if gap == 0 else f"   DOES NOT BALANCE: {abs(gap)} {'unaccounted for' if gap > 0 else 'too many'}"
-    )
+    tail = "" if gap == 0 else f"   DOES NOT BALANCE: {abs(gap)} {'unaccounted for' if gap > 0 else 'too many'}"
     return f"{words.clean(name)}: {book.get('sent', 0)} sent = {right}{tail}"
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from appo_common.errors import ConfigError
-
 from appo_learner.metrics import UpdateMetrics
 
 if TYPE_CHECKING:

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from appo_collector.envs import registry
+from appo_collector.envs.cartpole_swingup import CartpoleSwingup
+from appo_collector.envs.contract import VectorEnv
+from appo_collector.envs.registry import TASKS, make_env
+from appo_common.errors import ConfigError, EnvironmentFault
+
+
+@pytest.fixture
+def user_module(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a module ``users_robot`` with the given attributes where an import finds it."""
+
+    def install(**attributes: Any) -> None:
+        module = types.ModuleType("users_robot")
+        vars(module).update(attributes)
+        monkeypatch.setitem(sys.modules, "users_robot", module)
+
+    return install
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+def test_every_listed_task_can_be_made_and_stepped(name: str) -> None:
+    env = make_env(name, 3, {"episode_seconds": 1.0}, 1)
+    obs = env.reset(seed=0)
+    step = env.step(np.zeros((3, env.spec.num_actions), dtype=np.float32))
+    assert env.spec.name == name
+    assert {group: list(values.shape) for group, values in step.obs.items()} == {
+        group: [3, *description.shape] for group, description in env.spec.observations.items()
+    }
+    assert {group: values.dtype.name for group, values in obs.items()} == {
+        group: description.dtype for group, description in env.spec.observations.items()
+    }
+    assert list(step.info["terms"]) == env.spec.reward_terms
+    env.close()
+
+
+def test_tasks_and_classes_name_the_same_environments() -> None:
+    assert list(TASKS) == list(registry._CLASSES)
+    assert all(len(text) < 100 for text in TASKS.values())
+
+
+def test_an_unknown_name_gives_the_nearest_and_the_list() -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_env("mujoco:cartpole-swing-up", 1, {}, 1)
+    text = str(caught.value)
+    assert "env.name: 'mujoco:cartpole-swing-up' is unknown" in text
+    assert "Did you mean 'mujoco:cartpole-swingup'?" in text
+    assert "mujoco:quadruped-velocity" in text
+
+
+@pytest.mark.parametrize("name", ["", "cartpole", "mujoco:", ":make", "no_such_module:make", "os:no_such"])
+def test_names_that_lead_nowhere(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"env\.name: .*package\.module:factory"):
+        make_env(name, 1, {}, 1)
+
+
+def test_something_that_cannot_be_called() -> None:
+    with pytest.raises(ConfigError, match=r"is a str, which cannot be called"):
+        make_env("os:sep", 1, {}, 1)
+
+
+def test_a_users_factory_gets_the_overrides(user_module: Callable[..., None]) -> None:
+    def make(num_envs: int, threads: int, seconds: float) -> VectorEnv:
+        return CartpoleSwingup(num_envs, threads=threads, episode_seconds=seconds)
+
+    user_module(make=make)
+    env = make_env("users_robot:make", 5, {"seconds": 2.0}, 2)
+    assert (env.spec.num_envs, env.spec.episode_limit) == (5, 50)
+
+
+def test_a_factory_that_raises_or_returns_something_else(user_module: Callable[..., None]) -> None:
+    def broken(**_: Any) -> VectorEnv:
+        raise RuntimeError("no simulator licence")
+
+    def other_size(**_: Any) -> VectorEnv:
+        return CartpoleSwingup(2)
+
+    def no_spec(**_: Any) -> VectorEnv:
+        env = CartpoleSwingup(1)
+        env.spec = "cartpole"  # type: ignore[assignment]
+        return env
+
+    user_module(broken=broken, other_size=other_size, no_spec=no_spec, number=lambda **_: 3)
+    expected = {
+        "broken": "could not be made: RuntimeError: no simulator licence",
+        "number": "returned a int; a factory must return a subclass of .*VectorEnv",
+        "other_size": "asked for 1 environments, its spec says 2",
+        "no_spec": "its spec is a str, not an EnvSpec",
+    }
+    for name, text in expected.items():
+        with pytest.raises(EnvironmentFault, match=text):
+            make_env(f"users_robot:{name}", 1, {}, 1)
+
+
+def test_a_wrong_override_stays_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match=r"env\.overrides\.speed"):
+        make_env("mujoco:cartpole-swingup", 1, {"speed": 3}, 1)
