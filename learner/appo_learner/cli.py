@@ -130,9 +130,9 @@ def _train(
     log_level: str,
     stop: StopRequest,
 ) -> None:
-    from appo_common.config_file import load_config
+    from appo_common.config_file import DEFAULT_PRESET, load_config
     from appo_learner.checkpoint import find
-    from appo_learner.program import run_learner
+    from appo_learner.program import Start, run_learner
     from appo_learner.run_dir import CONFIG_NAME
 
     run_dir = options["run_dir"]
@@ -143,7 +143,8 @@ def _train(
         if source is None and (home / CONFIG_NAME).is_file():
             source = str(home / CONFIG_NAME)
     labelled = {_KEYS[name]: (f"--{name.replace('_', '-')}", value) for name, value in options.items()}
-    run_learner(load_config(source, sets, labelled), checkpoint, plain=plain, log_level=log_level, stop=stop)
+    start = Start(checkpoint, may_exist=resume is not None, source=source or DEFAULT_PRESET)
+    run_learner(load_config(source, sets, labelled), start, plain=plain, log_level=log_level, stop=stop)
 
 
 _KEYS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -28,21 +29,34 @@ from appo_learner.trainer import Trainer
 logger = logging.getLogger(__name__)
 
 
-def run_learner(config: RunConfig, resume: Path | None, *, plain: bool, log_level: str, stop: StopRequest) -> None:
-    """Train as ``config`` says, from the checkpoint ``resume`` if there is one, and say how it ended."""
+@dataclass(frozen=True)
+class Start:
+    """How a run begins."""
+
+    checkpoint: Path | None = None
+    """Where to continue from; None begins anew."""
+    may_exist: bool = False
+    """Whether the run directory may hold a run already."""
+    source: str = "configuration"
+    """The file or preset that the configuration was read from."""
+
+
+def run_learner(config: RunConfig, start: Start, *, plain: bool, log_level: str, stop: StopRequest) -> None:
+    """Train as ``config`` says and say how it ended."""
     device = _device(config.learner.device)
     torch.set_num_threads(config.learner.threads)
-    resumed = checkpoint.load(resume) if resume else None
+    resumed = checkpoint.load(start.checkpoint) if start.checkpoint else None
     host, port = split_address(config.network.bind, "network.bind")
     with ExitStack() as open_things:
-        run = Run(config, secrets.token_hex(4), secrets.token_hex(8), resumed.progress.iteration if resumed else 0)
+        start_iteration = resumed.progress.iteration if resumed else 0
+        run = Run(config, secrets.token_hex(4), secrets.token_hex(8), start_iteration, start.source)
         mailroom = Mailroom(run, host, port)
         open_things.callback(mailroom.close, "the learner failed")
-        run_dir = RunDir.create(config, resumed=resumed is not None)
+        run_dir = RunDir.create(config, may_exist=start.may_exist)
         run_dir.write_endpoints(mailroom.endpoints)
         report = open_things.enter_context(_report(config, run_dir, resumed, plain))
         log.set_up(log_level, report.log_handler)
-        _introduce(config, run_dir, mailroom.endpoints, device, resume)
+        _introduce(config, run_dir, mailroom.endpoints, device, start.checkpoint)
         mailroom.start()
         local = open_things.enter_context(
             LocalCollectors(config.learner.local_collectors, _local_address(mailroom.endpoints), run_dir.logs)

@@ -21,15 +21,15 @@ class RunDir:
     path: Path
 
     @classmethod
-    def create(cls, config: RunConfig, *, resumed: bool) -> RunDir:
+    def create(cls, config: RunConfig, *, may_exist: bool) -> RunDir:
         """Make the directory and write the resolved configuration.
 
         Raises:
-            ConfigError: it already holds a run that is not being resumed.
+            ConfigError: it already holds a run, and that is not being resumed.
             AppoError: it cannot be written.
         """
         path = Path(config.learner.run_dir) if config.learner.run_dir else _fresh(config)
-        if (path / CONFIG_NAME).exists() and not resumed:
+        if (path / CONFIG_NAME).exists() and not may_exist:
             raise ConfigError(
                 f"learner.run_dir = {path}: already holds a run; continue it with --resume {path}, "
                 "or choose another --run-dir"

@@ -27,6 +27,8 @@ class Run:
     run_id: str
     incarnation: str
     start_iteration: int = 0
+    source: str = "configuration"
+    """The file or preset that the user gave, for errors that show only when an environment is known."""
 
     @property
     def max_in_flight(self) -> int:

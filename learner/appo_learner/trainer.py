@@ -74,6 +74,7 @@ class Trainer:
         self._timers: dict[str, float] = {}
         self._rates = (Rate(), Rate())
         self._saved: Path | None = None
+        self._complete = False
         self._spec: EnvSpec
         self._algorithm: APPO
         self._stager: Stager
@@ -83,8 +84,8 @@ class Trainer:
         self._started = time.monotonic()
         try:
             self._build(self._wait_for_spec())
-            self._wait_for_fleet()
             while (reason := self._finished()) is None:
+                self._wait_for_fleet()
                 rollouts = self._next_batch()
                 losses = self._update(rollouts)
                 self._publish(rollouts)
@@ -107,7 +108,7 @@ class Trainer:
         return spec
 
     def _build(self, spec: EnvSpec) -> None:
-        check_observation_groups(self._config, spec)
+        check_observation_groups(self._config, spec, self._run.source)
         groups = resolved_obs_groups(self._config.train, spec.observations)
         self._spec = spec
         torch.manual_seed(self._config.seed)
@@ -120,9 +121,11 @@ class Trainer:
         self._mailroom.open(contract, self._weights())
 
     def _wait_for_fleet(self) -> None:
+        """Wait for the collectors that training may not start without; once it has started, go on with fewer."""
         wanted = self._config.learner.required_collectors
-        while (here := len(self._mailroom.collecting())) < wanted:
+        while not self._complete and (here := len(self._mailroom.collecting())) < wanted:
             self._wait(f"{here} of {wanted} collectors have joined")
+        self._complete = True
 
     # ------------------------------------------------------------------------------------------ one update
 
@@ -204,6 +207,7 @@ class Trainer:
 
     def _record(self, rollouts: Sequence[Rollout], losses: dict[str, float]) -> None:
         progress, fleet = self._progress, self._mailroom.views()
+        self._local.check(others=len(fleet))
         progress.env_steps_collected = self._collected_before + self._mailroom.env_steps_received
         self._report.update(
             UpdateMetrics(
