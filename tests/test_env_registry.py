@@ -101,6 +101,11 @@ def test_a_factory_that_raises_or_returns_something_else(user_module: Callable[.
             make_env(f"users_robot:{name}", 1, {}, 1)
 
 
+def test_the_batch_size_is_no_override() -> None:
+    with pytest.raises(ConfigError, match=r"env\.overrides\.num_envs: 3 belongs to env\.num_envs"):
+        make_env("mujoco:cartpole-swingup", 1, {"num_envs": 3}, 1)
+
+
 def test_a_wrong_override_stays_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match=r"env\.overrides\.speed"):
         make_env("mujoco:cartpole-swingup", 1, {"speed": 3}, 1)

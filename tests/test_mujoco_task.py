@@ -7,6 +7,7 @@ import mujoco
 import numpy as np
 import pytest
 
+from appo_collector.envs import offscreen
 from appo_collector.envs.contract import Observations, Step
 from appo_collector.envs.mujoco_task import MujocoTask, Rows, columns, load_asset
 from appo_collector.envs.options import TaskOptions, read_options
@@ -303,3 +304,24 @@ def test_render_draws_the_asked_environment() -> None:
     assert nothing.max() == 0
     assert env.render(env=0, width=48, height=32).shape == (32, 48, 3)
     env.close()
+
+
+def test_the_backend_is_the_one_asked_for_or_the_first_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "OSMesa")
+    assert offscreen.backend_name() == "osmesa"
+    monkeypatch.delenv("MUJOCO_GL")
+    monkeypatch.setattr(offscreen.sys, "platform", "linux")
+    monkeypatch.setattr(offscreen, "_loads", lambda library: library.startswith("libOSMesa"))
+    assert offscreen.backend_name() == "osmesa"
+    monkeypatch.setattr(offscreen, "_loads", lambda library: True)
+    assert offscreen.backend_name() == "egl"
+
+
+def test_without_a_backend_the_packages_to_install_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(offscreen.sys, "platform", "linux")
+    monkeypatch.setattr(offscreen, "_LIBRARIES", {"egl": ("libNoSuchThing.so.1",)})
+    env = Bead(num_envs=1)
+    env.reset(seed=0)
+    with pytest.raises(EnvironmentFault, match="apt-get install libegl1"):
+        env.render()

@@ -11,7 +11,7 @@ import zmq
 
 from appo_common import sockets
 from appo_common.errors import ProtocolError, RefusedError
-from appo_common.messages import Message, Reject, Rejoin, Stop, pack, unpack
+from appo_common.messages import OTHER_VERSION, Message, Reject, Rejoin, Stop, pack, unpack
 from appo_common.process import StopRequest
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class ControlLink:
             try:
                 message = unpack(first.buffer)
             except ProtocolError as error:
-                if error.reason == "protocol version":
+                if error.reason == OTHER_VERSION:
                     raise RefusedError(str(error)) from None
                 logger.warning("dropped a message of the learner: %s", error)
                 continue

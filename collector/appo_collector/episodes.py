@@ -14,8 +14,12 @@ class EpisodeTracker:
     The sums are float64 and hold nothing but the environment's own rewards: no bootstrap, no scaling.
     """
 
-    def __init__(self, num_envs: int, reward_terms: list[str]) -> None:
-        """Start with a fresh episode in each of ``num_envs`` environments."""
+    def __init__(self, num_envs: int, reward_terms: list[str], ages: np.ndarray | None = None) -> None:
+        """Start with a fresh episode in each of ``num_envs`` environments.
+
+        ``ages`` (``[N]``, see :meth:`VectorEnv.ages`) marks first episodes that are not whole: they are left out.
+        """
+        self._whole = np.ones(num_envs, dtype=bool) if ages is None else ages == 0
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
         self._terms = {name: np.zeros(num_envs) for name in reward_terms}
@@ -44,13 +48,15 @@ class EpisodeTracker:
         return episodes
 
     def _close(self, ended: np.ndarray, terminated: np.ndarray) -> None:
-        self._ended_returns += self._returns[ended].tolist()
-        self._ended_lengths += self._lengths[ended].tolist()
+        shown = ended[self._whole[ended]]
+        self._ended_returns += self._returns[shown].tolist()
+        self._ended_lengths += self._lengths[shown].tolist()
         # An episode that is both terminated and truncated has no future value: it counts as terminated.
-        self._ended_timeouts += (~terminated[ended]).tolist()
+        self._ended_timeouts += (~terminated[shown]).tolist()
         for name, sums in self._terms.items():
-            self._ended_terms[name] += sums[ended].tolist()
+            self._ended_terms[name] += sums[shown].tolist()
             sums[ended] = 0.0
+        self._whole[ended] = True
         self._returns[ended] = 0.0
         self._lengths[ended] = 0
 

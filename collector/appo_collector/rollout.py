@@ -51,7 +51,7 @@ class RolloutLoop:
         self._policy = policy
         self._num_steps = num_steps
         self._obs = env.reset(seed)
-        self._episodes = EpisodeTracker(env.spec.num_envs, env.spec.reward_terms)
+        self._episodes = EpisodeTracker(env.spec.num_envs, env.spec.reward_terms, env.ages())
         self._timers = Timers()
 
     def run(self) -> None:

@@ -60,7 +60,7 @@ class EnvConfig(_Section):
     """The environments that every collector makes."""
 
     name: Annotated[str, Field(min_length=1)] = "mujoco:cartpole-swingup"
-    """``mujoco:<task>``, ``gymnasium:<id>`` or ``package.module:factory``; default the cart-pole swing-up."""
+    """``mujoco:<task>`` or ``package.module:factory``. Default: the cart-pole swing-up."""
     num_envs: Count = 64
     """Environments stepped together by one collector, unless it asks for its own number. Default 64."""
     overrides: dict[str, Any] = {}

@@ -64,7 +64,7 @@ class Layout:
     @cached_property
     def fingerprint(self) -> str:
         """Sixteen hex digits that differ between any two layouts."""
-        text = ";".join(f"{f.name}:{f.dtype}:{f.shape}:{f.counted}" for f in self.fields)
+        text = ";".join(f"{f.name}:{f.dtype}:{','.join(map(str, f.shape))}:{int(f.counted)}" for f in self.fields)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def views(self, buffer: Buffer) -> dict[str, np.ndarray]:

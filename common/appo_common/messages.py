@@ -15,6 +15,8 @@ from appo_common.spec import EnvSpec
 
 MAGIC = "APPO"
 PROTOCOL_VERSION = 1
+OTHER_VERSION = "protocol version"
+"""Reason of the ProtocolError for a peer of another release."""
 
 Count = Annotated[int, Field(ge=0)]
 Index = Annotated[int, Field(ge=0, lt=1 << 20)]
@@ -206,7 +208,7 @@ class RolloutHeader(Message):
     incarnation: str
     collector: Index
     seq: Count
-    """Counts the rollouts of this collector from 0 in every incarnation."""
+    """Counts the rollouts of this collector from 0 in every session."""
     policy_version: Count
     slot: Index
     """The credit this rollout spends. With shared memory the block lies in that slot."""
@@ -252,7 +254,7 @@ def unpack(frame: Any) -> Message:
         raise ProtocolError("foreign message", "no APPO magic")
     if body.get("protocol") != PROTOCOL_VERSION:
         raise ProtocolError(
-            "protocol version",
+            OTHER_VERSION,
             f"peer speaks version {body.get('protocol')!r}, this side {PROTOCOL_VERSION}; install the same release",
         )
     kind = KINDS.get(body.get("kind", "")) if isinstance(body.get("kind"), str) else None

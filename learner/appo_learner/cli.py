@@ -23,6 +23,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "APPO"}
 @click.option(
     "--set",
     "sets",
+    envvar="APPO_SET",
     multiple=True,
     metavar="KEY=VALUE",
     help="Set one key, e.g. train.algorithm.gamma=0.98. Repeatable.",

@@ -107,10 +107,7 @@ class Fleet:
         freed: dict[bytes, list[int]] = {}
         for rollout in rollouts:
             member = rollout.member
-            if discarded is None:
-                member.book.trained += 1
-            else:
-                member.book.discarded[discarded] += 1
+            member.book.settle(discarded)
             if self._members.get(member.identity) is member and member.leaving_since is None:
                 freed.setdefault(member.identity, []).append(rollout.header.slot)
         return [self._grant(self._members[identity], slots) for identity, slots in freed.items()]
@@ -186,7 +183,7 @@ class Fleet:
         now = time.monotonic()
         for member in self.members:
             if member.leaving_since is not None:
-                if member.missing <= 0 or now - member.leaving_since > LEAVE_TIMEOUT_S:
+                if member.book.missing <= 0 or now - member.leaving_since > LEAVE_TIMEOUT_S:
                     self.retire(member, "left")
                 continue
             patience_s = self._network.heartbeat_timeout_s if member.spec else JOIN_TIMEOUT_S
@@ -197,7 +194,7 @@ class Fleet:
         """Forget a member; what it is known to have sent and has not arrived is lost."""
         if self._members.pop(member.identity, None) is None:
             return
-        missing = max(0, member.missing)
+        missing = max(0, member.book.missing)
         member.book.lost += missing
         if member.segment:
             member.segment[0].unlink()

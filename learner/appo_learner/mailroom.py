@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from appo_common import sockets
-from appo_common.errors import ProtocolError
-from appo_common.messages import RolloutHeader, expect, pack, unpack
+from appo_common.errors import ConfigError, ProtocolError
+from appo_common.messages import OTHER_VERSION, Reject, RolloutHeader, expect, pack, unpack
 from appo_common.spec import EnvSpec
 from appo_learner.books import Book
 from appo_learner.fleet import Fleet, Outgoing
@@ -46,7 +46,11 @@ class Mailroom:
             ConfigError: the address cannot be bound.
         """
         self._ctx = sockets.context()
-        bound = sockets.bind_learner(self._ctx, host, port)
+        try:
+            bound = sockets.bind_learner(self._ctx, host, port)
+        except ConfigError:
+            self._ctx.term()
+            raise
         self._control, self._rollouts, self._publisher, self.endpoints = bound
         self._fleet = Fleet(run, self.endpoints)
         self._lock = threading.Condition()
@@ -138,7 +142,7 @@ class Mailroom:
             self._wish(lambda: self._say_farewell(reason))
             self._thread.join(FAREWELL_S + 3.0)
         for rollout in self._waiting:
-            rollout.member.book.discarded["the run ended"] += 1
+            rollout.member.book.settle(discarded="the run ended")
         self._waiting.clear()
         for member in self._fleet.members:
             self._fleet.retire(member, "had not said goodbye when the run ended")
@@ -202,7 +206,8 @@ class Mailroom:
                 outgoing = self._fleet.on_message(identity, unpack(frames[0]))
             except ProtocolError as error:
                 self._fleet.drop(error)
-                return True
+                # A peer of another release understands no message, but sees by any of them that it is one.
+                outgoing = [Outgoing(identity, Reject(reason=str(error)))] if error.reason == OTHER_VERSION else []
         self._send(outgoing)
         return True
 

@@ -79,11 +79,6 @@ class Member:
         """Whether it has been given its path and may collect."""
         return bool(self.path)
 
-    @property
-    def missing(self) -> int:
-        """Rollouts it is known to have sent that have not arrived."""
-        return self.book.sent - self.book.received - self.book.lost
-
     def use(self, path: str) -> None:
         """Fix the path; with TCP the segment, if there is one, is given up."""
         self.path = path
@@ -118,9 +113,8 @@ class Member:
         lost = [self.held.popleft() for _ in range(missed)]
         self.held.popleft()
         self.next_seq = header.seq + 1
-        self.book.received += 1
-        self.book.lost += missed
         self.note_sent(self.next_seq)
+        self.book.receive(lost_before=missed)
         return lost
 
     def note_sent(self, count: int) -> None:

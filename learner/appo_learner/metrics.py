@@ -101,3 +101,5 @@ class RunSummary:
     resume_command: str | None
     books: dict[str, dict[str, int]]
     """Per collector (``"<index> <name>"``): sent, trained, discarded, in_flight, lost."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Messages that could not be used, by reason."""

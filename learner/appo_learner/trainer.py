@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,10 +22,10 @@ from appo_learner.checkpoint import Checkpoint, Progress
 from appo_learner.inbox import Selection, select_async, select_sync
 from appo_learner.mailroom import Mailroom
 from appo_learner.member import Member, Rollout
-from appo_learner.metrics import RunSummary, UpdateMetrics
+from appo_learner.metrics import RunSummary
+from appo_learner.recorder import Recorder
 from appo_learner.report import Report
 from appo_learner.run_dir import RunDir
-from appo_learner.statistics import EpisodeWindow, Rate, mean
 from appo_learner.terms import Contract, Run, Weights
 
 logger = logging.getLogger(__name__)
@@ -45,6 +43,10 @@ class Watched(Protocol):
 
 class Stopped(Exception):
     """A signal arrived while the trainer waited."""
+
+
+class Diverged(AppoError):
+    """The parameters are of no use any more: they must not become the newest checkpoint."""
 
 
 class Trainer:
@@ -70,9 +72,7 @@ class Trainer:
         self._progress = resume.progress if resume else Progress()
         self._collected_before = self._progress.env_steps_collected
         self._discarded_before = self._progress.rollouts_discarded
-        self._episodes = EpisodeWindow()
-        self._timers: dict[str, float] = {}
-        self._rates = (Rate(), Rate())
+        self._recorder = Recorder()
         self._saved: Path | None = None
         self._complete = False
         self._spec: EnvSpec
@@ -80,8 +80,7 @@ class Trainer:
         self._stager: Stager
 
     def train(self) -> RunSummary:
-        """Train until a limit is reached or a stop is requested; always ends with a checkpoint."""
-        self._started = time.monotonic()
+        """Train until a limit is reached or a stop is requested; ends with a checkpoint unless training diverged."""
         try:
             self._build(self._wait_for_spec())
             while (reason := self._finished()) is None:
@@ -89,12 +88,16 @@ class Trainer:
                 rollouts = self._next_batch()
                 losses = self._update(rollouts)
                 self._publish(rollouts)
-                self._record(rollouts, losses)
+                self._record(losses)
                 self._save_if_due()
         except Stopped:
             reason = self._stop.reason or "stopped"
-        if hasattr(self, "_algorithm"):
+        except Diverged:
+            raise
+        except AppoError:
             self._save()
+            raise
+        self._save()
         self._mailroom.close(reason)
         return self._summary(reason)
 
@@ -112,9 +115,10 @@ class Trainer:
         groups = resolved_obs_groups(self._config.train, spec.observations)
         self._spec = spec
         torch.manual_seed(self._config.seed)
-        self._algorithm = build_appo(self._config.train, self._config.learner, spec, groups, self._device)
+        algorithm = build_appo(self._config.train, self._config.learner, spec, groups, self._device)
         if self._resume is not None:
-            self._resume.restore(self._algorithm, self._device)
+            self._resume.restore(algorithm, self._device)
+        self._algorithm = algorithm
         self._stager = Stager(spec, groups, self._config.num_steps, self._device)
         self._actor_layout = state_layout(self._algorithm.get_policy())
         contract = Contract(spec, groups, self._actor_layout, self._config.num_steps)
@@ -125,16 +129,28 @@ class Trainer:
         wanted = self._config.learner.required_collectors
         while not self._complete and (here := len(self._mailroom.collecting())) < wanted:
             self._wait(f"{here} of {wanted} collectors have joined")
-        self._complete = True
+        if not self._complete:
+            self._complete = True
+            self._warn_of_small_batch()
+
+    def _warn_of_small_batch(self) -> None:
+        """Say once that rollouts will be old: every update leaves most of the fleet's newest ones waiting."""
+        batch_envs = self._config.learner.batch_envs
+        fleet_envs = sum(member.num_envs for member in self._mailroom.collecting())
+        if batch_envs != "auto" and fleet_envs >= 2 * batch_envs:
+            logger.warning(
+                "learner.batch_envs = %d is far below the fleet's %d environments: expect a policy lag of about %d; "
+                "use auto unless that is what you want",
+                *(batch_envs, fleet_envs, round(fleet_envs / batch_envs)),
+            )
 
     # ------------------------------------------------------------------------------------------ one update
 
     def _next_batch(self) -> list[Rollout]:
-        with self._timed("wait_s"):
+        with self._recorder.timed("wait_s"):
             while True:
                 selection = self._mailroom.take(self._select)
-                self._note_arrivals([*selection.batch, *selection.stale])
-                self._progress.rollouts_discarded += len(selection.stale)
+                self._recorder.note_arrivals([*selection.batch, *selection.stale])
                 if selection.batch:
                     return selection.batch
                 self._wait(selection.waiting_for)
@@ -147,18 +163,14 @@ class Trainer:
         fleet_envs = sum(member.num_envs for member in members)
         return select_async(waiting, version, learner.max_policy_lag, batch_envs, fleet_envs)
 
-    def _note_arrivals(self, rollouts: Sequence[Rollout]) -> None:
-        for rollout in rollouts:
-            self._episodes.add(rollout.header.episodes)
-
     def _update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        with self._timed("stage_s"):
+        with self._recorder.timed("stage_s"):
             batch = self._stager.stage([(rollout.views, rollout.header.final_count) for rollout in rollouts])
-        with self._timed("update_s"):
+        with self._recorder.timed("update_s"):
             self._algorithm.prepare(batch)
             losses = self._algorithm.update()
         if not all(math.isfinite(value) for value in losses.values()):
-            raise AppoError(
+            raise Diverged(
                 f"update {self._progress.iteration + 1} gave losses that are not finite ({losses}); last good "
                 f"checkpoint: {self._saved or 'none'}. Look for NaN or huge values in observations and rewards, "
                 "or lower train.algorithm.learning_rate"
@@ -167,11 +179,13 @@ class Trainer:
 
     def _publish(self, rollouts: Sequence[Rollout]) -> None:
         progress = self._progress
-        self._lags = [progress.iteration - rollout.header.policy_version for rollout in rollouts]
+        self._recorder.note_batch(rollouts, version=progress.iteration)
         progress.iteration += 1
         progress.rollouts_trained += len(rollouts)
         progress.env_steps += sum(rollout.views["rewards"].size for rollout in rollouts)
-        with self._timed("publish_s"):
+        # Before credits are given back: in sync mode what has arrived by now does not depend on timing.
+        progress.env_steps_collected = self._collected_before + self._mailroom.env_steps_received
+        with self._recorder.timed("publish_s"):
             self._mailroom.publish(self._weights(), rollouts)
 
     def _weights(self) -> Weights:
@@ -197,43 +211,14 @@ class Trainer:
         self._report.tick(fleet, waiting_for=waiting_for)
         self._mailroom.wait(WAIT_S)
 
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self._timers[name] = time.perf_counter() - start
-
     # --------------------------------------------------------------------------------------------- records
 
-    def _record(self, rollouts: Sequence[Rollout], losses: dict[str, float]) -> None:
-        progress, fleet = self._progress, self._mailroom.views()
+    def _record(self, losses: dict[str, float]) -> None:
+        fleet = self._mailroom.views()
         self._local.check(others=len(fleet))
-        progress.env_steps_collected = self._collected_before + self._mailroom.env_steps_received
-        self._report.update(
-            UpdateMetrics(
-                iteration=progress.iteration,
-                time_s=time.monotonic() - self._started,
-                env_steps=progress.env_steps,
-                env_steps_collected=progress.env_steps_collected,
-                fps=self._rates[0].note(progress.env_steps),
-                fps_collected=self._rates[1].note(progress.env_steps_collected),
-                return_mean=self._episodes.return_mean(),
-                length_mean=self._episodes.length_mean(),
-                timeout_rate=self._episodes.timeout_rate(),
-                reward_terms=self._episodes.terms(),
-                lag_mean=mean(self._lags) or 0.0,
-                lag_max=max(self._lags),
-                rollouts_trained=progress.rollouts_trained,
-                rollouts_discarded=progress.rollouts_discarded,
-                collectors=sum(view.path != "" for view in fleet),
-                learning_rate=self._algorithm.learning_rate,
-                losses=losses,
-                action_std=self._algorithm.get_policy().output_std.mean().item(),
-                **self._timers,
-                **_collector_timers(rollouts),
-                fleet=tuple(fleet),
-            )
-        )
+        discarded = sum(book.discarded.total() for book in self._mailroom.books())
+        self._progress.rollouts_discarded = self._discarded_before + discarded
+        self._report.update(self._recorder.metrics(self._progress, fleet, losses, self._algorithm))
 
     def _save_if_due(self) -> None:
         if self._progress.iteration % self._config.save_interval == 0:
@@ -241,10 +226,12 @@ class Trainer:
 
     def _save(self) -> None:
         """Write ``model_<iteration>.pt``, and ``best.pt`` when the mean return has never been higher."""
+        if not hasattr(self, "_algorithm"):
+            return  # no collector has ever joined: there is nothing to keep
         path = checkpoints.model_path(self._run_dir.checkpoints, self._progress.iteration)
         if path == self._saved:
             return
-        mean_return, best = self._episodes.return_mean(), self._progress.best_return
+        mean_return, best = self._recorder.episodes.return_mean(), self._progress.best_return
         improved = mean_return is not None and (best is None or mean_return > best)
         if improved:
             self._progress.best_return = mean_return
@@ -265,21 +252,21 @@ class Trainer:
             reason=reason,
             iterations=progress.iteration,
             env_steps=progress.env_steps,
-            wall_s=time.monotonic() - self._started,
+            wall_s=self._recorder.elapsed_s,
             best_return=progress.best_return,
-            final_return=self._episodes.return_mean(),
+            final_return=self._recorder.episodes.return_mean(),
             checkpoint=str(self._saved) if self._saved else None,
-            resume_command=f"appo-learner --resume {self._run_dir.path}" if self._saved else None,
+            resume_command=self._resume_command() if self._saved else None,
             books=books,
+            dropped=dict(self._mailroom.dropped()),
         )
 
-
-def _collector_timers(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Return the mean timers of the rollouts of a batch, in milliseconds."""
-    names = ("infer", "env_step", "send", "credit_wait")
-    return {
-        f"{name}_ms": mean(rollout.header.timers_ms.get(name, 0.0) for rollout in rollouts) or 0.0 for name in names
-    }
+    def _resume_command(self) -> str:
+        """Return the command that continues; a run that has reached its limit needs a higher one."""
+        command = f"appo-learner --resume {self._run_dir.path}"
+        if self._progress.iteration >= self._config.max_iterations:
+            command += f" --max-iterations {2 * self._config.max_iterations}"
+        return command
 
 
 def _portable(config: dict[str, Any]) -> dict[str, Any]:

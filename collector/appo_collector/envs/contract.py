@@ -48,6 +48,14 @@ class VectorEnv(ABC):
     def step(self, actions: np.ndarray) -> Step:
         """Apply ``actions`` (``[N, A]`` float32) for one environment step."""
 
+    def ages(self) -> np.ndarray:
+        """Return ``[N]`` int: environment steps that the current episodes had behind them when they began.
+
+        Not zero where the first episodes start at a random age, so that time-outs are spread. Such an episode is
+        trained on like any other, but its return says nothing about a whole episode.
+        """
+        return np.zeros(self.spec.num_envs, dtype=np.int64)
+
     def render(self, env: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
         """Return a ``[height, width, 3]`` uint8 RGB picture of environment ``env``."""
         raise EnvironmentFault(f"{self.spec.name} cannot render")

@@ -64,7 +64,6 @@ class MujocoTask(VectorEnv):
         # A blown-up state must stay visible here, not be replaced by the model's default pose.
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET.value
         step_dt = model.opt.timestep * frame_skip
-        actuators = [model.actuator(index).name for index in range(model.nu)]
         self.spec = EnvSpec(
             name=name,
             observations={group: ObservationGroup(shape=[size]) for group, size in observations.items()},
@@ -73,19 +72,19 @@ class MujocoTask(VectorEnv):
             episode_limit=max(1, round(options.episode_seconds / step_dt)),
             step_dt=step_dt,
             reward_terms=list(reward_terms),
-            action_names=actuators,
+            action_names=[model.actuator(index).name for index in range(model.nu)],
         )
         self.model = model
         self.frame_skip = frame_skip
         self.nonfinite_resets = 0
         """Episodes ended so far because the state or the action of the environment was not finite."""
         self._stagger = options.stagger
-        self._rng: np.random.Generator | None = None
-        self._offscreen: Offscreen | None = None
         self._allocate(num_envs, threads)
 
     def _allocate(self, num_envs: int, threads: int) -> None:
         model, skip = self.model, self.frame_skip
+        self._rng: np.random.Generator | None = None  # none before the first reset
+        self._offscreen: Offscreen | None = None  # none before the first picture
         workers = threads if threads > 1 else 0
         self._rollout: Rollout | None = Rollout(nthread=workers)
         self._models = [model] * num_envs
@@ -153,12 +152,10 @@ class MujocoTask(VectorEnv):
         actions, failed = self._finite(actions)
         failed |= ~self._simulate(self._rollout, self._control(actions))
         self.age += 1
-        terms = self._rewards(actions)
         terminated = self._terminated() | failed
         truncated = (self.age >= self._limit) & ~failed
-        if failed.any():
-            self.nonfinite_resets += int(failed.sum())
-            terms = {name: np.where(failed, 0.0, term) for name, term in terms.items()}
+        self.nonfinite_resets += int(failed.sum())
+        terms = {name: np.where(failed, 0.0, term) for name, term in self._rewards(actions).items()}
         self._advance(actions, self._rng)
         obs = self._observe(ALL, self._rng)
         ended = np.flatnonzero(terminated | truncated)
@@ -168,8 +165,12 @@ class MujocoTask(VectorEnv):
             for group, values in self._observe(ended, self._rng).items():
                 obs[group][ended] = values
         reward: np.ndarray = np.add.reduce(list(terms.values())).astype(np.float32)
-        shown = {name: np.asarray(term, dtype=np.float32) for name, term in terms.items()}
+        shown = {name: term.astype(np.float32) for name, term in terms.items()}
         return Step(obs, reward, terminated, truncated, final_obs, {"terms": shown})
+
+    def ages(self) -> np.ndarray:
+        """Return ``[N]`` int: the age of every current episode; with ``stagger`` the first ones do not begin at 0."""
+        return self.age.copy()
 
     def render(self, env: int = 0, width: int = 640, height: int = 480) -> np.ndarray:
         """Return a ``[height, width, 3]`` uint8 RGB picture of environment ``env``.

@@ -173,12 +173,12 @@ class QuadrupedVelocity(MujocoTask):
 WEIGHTS = {
     "track_velocity": 0.65,  # exp(-|command - velocity|² / 0.2), horizontal, m/s
     "track_yaw": 0.35,  # exp(-(command - turning rate)² / 0.2), rad/s
-    "swing": 1.0,  # seconds a landing foot was up beyond 0.12, at most 0.18
+    "swing": 3.0,  # seconds a landing foot was up beyond 0.12, at most 0.18
     "vertical_velocity": -0.8,  # (m/s)²
-    "roll_pitch_rate": -0.03,  # (rad/s)²
+    "roll_pitch_rate": -0.02,  # (rad/s)²
     "tilt": -1.0,  # squared horizontal part of the direction of gravity
     "height": -8.0,  # m², from the standing height
-    "pose": -0.05,  # rad², from the standing pose
+    "pose": -0.1,  # rad², from the standing pose
     "torque": -0.0001,  # (N m)²
     "action_rate": -0.006,  # squared change of the action
     "fall": -10.0,  # once, at the end

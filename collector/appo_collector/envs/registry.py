@@ -31,6 +31,9 @@ def make_env(name: str, num_envs: int, overrides: dict[str, Any], threads: int) 
     raises or returns something else.
     """
     factory = _factory(name)
+    for key in ("num_envs", "threads"):
+        if key in overrides:
+            raise ConfigError(f"env.overrides.{key}: {overrides[key]!r} belongs to env.{key}, not to overrides")
     try:
         env = factory(num_envs=num_envs, threads=threads, **overrides)
     except AppoError:

@@ -17,7 +17,9 @@ def line(snapshot: Snapshot) -> str:
     total = f"/{plan.max_iterations}" if plan.max_iterations else ""
     steps = f"/{words.count(plan.max_env_steps)}" if plan.max_env_steps else ""
     shm = sum(view.path == "shm" for view in snapshot.fleet)
-    paths = ", ".join(f"{n} {path}" for n, path in ((shm, "shm"), (len(snapshot.fleet) - shm, "tcp")) if n)
+    paths = ", ".join(
+        f"{n} {path}" for n, path in ((shm, "shm"), (sum(view.path == "tcp" for view in snapshot.fleet), "tcp")) if n
+    )
     collectors = f"{metrics.collectors} collector{'' if metrics.collectors == 1 else 's'}"
     parts = [
         f"iter {metrics.iteration}{total}",
