@@ -32,8 +32,12 @@ def account(fleet: Fleet, uid: str = "a") -> dict[str, int]:
 
 
 def test_a_book_adds_up() -> None:
-    book = Book(0, "name", sent=10, received=9, trained=4, lost=1)
-    book.discarded["too old"] += 2
+    book = Book(0, "name", sent=10)
+    book.receive(lost_before=1)
+    for _ in range(8):
+        book.receive()
+    for reason in (None, None, None, None, "too old", "too old"):
+        book.settle(reason)
     assert book.as_dict() == {
         "sent": 10,
         "trained": 4,

@@ -166,6 +166,8 @@ class NetworkConfig(_Section):
     Default ``tcp://127.0.0.1:5555``."""
     insecure: bool = False
     """Allow a bind that other hosts can reach, neither encrypted nor authenticated. Default false."""
+    transport: Literal["auto", "tcp"] = "auto"
+    """``tcp`` offers no collector shared memory, not even one on this host. Default ``auto``."""
     shm_dir: Annotated[str, Field(min_length=1)] = "/dev/shm"
     """Directory for shared memory on the learner's host. Default ``/dev/shm``."""
     heartbeat_interval_s: Seconds = 1.0

@@ -7,11 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from appo_common.errors import ProtocolError
+from appo_common.layout import Layout
 from appo_common.log import RateLimited
 from appo_common.messages import (
     Admit,
@@ -29,6 +30,7 @@ from appo_common.messages import (
     Stop,
     WantWeights,
 )
+from appo_common.shared_memory import Segment, SlotPlan
 from appo_common.sockets import Endpoints
 from appo_common.spec import EnvSpec
 from appo_learner.books import Book
@@ -249,7 +251,7 @@ class Fleet:
             self.retire(member, f"is refused: {difference}")
             return [Outgoing(member.identity, Reject(reason=difference))]
         member.layout = self._contract.rollout(member.spec)
-        offered = self._contract.offer(member.layout, self._run.max_in_flight, self._network.shm_dir)
+        offered = self._offer(member.layout)
         member.segment = None if isinstance(offered, str) else offered
         admit = Admit(
             fingerprint=member.layout.fingerprint,
@@ -259,6 +261,13 @@ class Fleet:
             weights=self._weights.header(),
         )
         return [Outgoing(member.identity, admit, self.weight_frames(self._weights))]
+
+    def _offer(self, rollout: Layout) -> tuple[Segment, SlotPlan] | str:
+        """Make a segment, or say why this collector gets none."""
+        assert self._contract is not None
+        if self._network.transport == "tcp":
+            return "network.transport = tcp"
+        return self._contract.offer(rollout, self._run.max_in_flight, self._network.shm_dir)
 
     def _attached(self, member: Member, answer: Attached) -> list[Outgoing]:
         if member.layout is None or member.collecting:
@@ -276,8 +285,8 @@ class Fleet:
         """Give credits. They ask for the newest version, so that nobody falls behind for ever."""
         assert self._weights is not None
         member.held.extend(slots)
-        path = "shm" if member.path == "shm" else "tcp"
-        return Outgoing(member.identity, Credit(slots=slots, min_version=self._weights.version, path=path))  # type: ignore[arg-type]
+        path: Literal["shm", "tcp"] = "shm" if member.path == "shm" else "tcp"
+        return Outgoing(member.identity, Credit(slots=slots, min_version=self._weights.version, path=path))
 
     def _resend_weights(self, member: Member) -> list[Outgoing]:
         if self._weights is None or self._contract is None or not member.collecting:
