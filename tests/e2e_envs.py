@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,9 @@ class Drift(VectorEnv):
 def drift_of_this_host(num_envs: int, **options: Any) -> Drift:
     """A factory whose observations depend on the host: the variable E2E_WIDTH says how wide they are."""
     return Drift(num_envs, width=int(os.environ.get("E2E_WIDTH", "3")), **options)
+
+
+def killed_when_made(num_envs: int, **options: Any) -> Drift:
+    """A factory that the kernel ends, as it does when memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return Drift(num_envs, **options)

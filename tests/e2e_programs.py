@@ -30,8 +30,10 @@ from appo_learner.member import Rollout
 from appo_learner.terms import Contract, Run, Weights
 
 GROUPS = {"actor": ["policy"], "critic": ["policy", "picture"]}
-ACTOR = Layout([Field("weights", "int64", (400_000,)), Field("count", "int64", (3,))])
-"""3.2 MB: four frames, and long enough to copy that a torn copy would happen."""
+ACTOR = Layout([Field("weights", "int64", (200_000,)), Field("count", "int64", (3,))])
+"""1.6 MB: two frames, and long enough to copy that a torn copy would happen."""
+VERSIONS_PER_BATCH = 8
+"""More than a segment has slots for: each is written again while collectors copy it."""
 
 
 def spec() -> EnvSpec:
@@ -83,9 +85,12 @@ def stamp_collector(address: str, transport: str, name: str) -> None:
                 taken += 1
             stamp = number_of(session.welcome.collector, session.sender.sent)
             views = session.views(slot)
-            for field, array in views.items():
-                array.fill(expected(field, array, stamp))
-                session.service()
+            # No look at the sockets in between: the notice of the newest weights grows old, as in a slow rollout,
+            # so that its slot is often being written again when it is copied.
+            for value in (0, stamp):
+                for field, array in views.items():
+                    array.fill(expected(field, array, value))
+            session.service()
             count = final_count_of(stamp, len(views["final_index"]))
             episodes = Episodes(returns=[float(stamp)], lengths=[1], timeouts=[True], terms={})
             session.send(slot, session.weights.version, count, episodes, {})
@@ -127,7 +132,7 @@ def check_rollout(rollout: Rollout) -> None:
 
 
 def stamp_learner(config: str, folder: str, rollouts: int) -> None:
-    """Check rollouts twice, some time apart, and publish two versions for every batch."""
+    """Check rollouts twice, some time apart, and publish several versions for every batch."""
     log.set_up("info")
     run = Run(RunConfig.model_validate(json.loads(config)), "stamp", secrets.token_hex(8))
     mailroom = Mailroom(run, "127.0.0.1", 0)
@@ -147,9 +152,9 @@ def stamp_learner(config: str, folder: str, rollouts: int) -> None:
                 continue
             for rollout in (*held, *batch):  # those held are read again while their collectors write on
                 check_rollout(rollout)
-            for _ in range(2):
+            for number in range(VERSIONS_PER_BATCH):
                 version += 1
-                mailroom.publish(stamp_weights(run.incarnation, version), held if version % 2 else [])
+                mailroom.publish(stamp_weights(run.incarnation, version), [] if number else held)
             checked += len(held)
             held = batch
         mailroom.discard(held, "the test is over")

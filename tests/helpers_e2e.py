@@ -75,14 +75,18 @@ class Program:
         try:
             return str(poll(found, deadline_s))
         except AssertionError as error:
-            raise AssertionError(f"{self.name} has not said {words!r} ({error}); it said:\n{self.text[-3000:]}") from None
+            raise AssertionError(
+                f"{self.name} has not said {words!r} ({error}); it said:\n{self.text[-3000:]}"
+            ) from None
 
     def exit_code(self, deadline_s: float = START_S) -> int:
         """Wait for its end."""
         try:
             return self.process.wait(deadline_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} still runs after {deadline_s:g} s; it said:\n{self.text[-3000:]}") from None
+            raise AssertionError(
+                f"{self.name} still runs after {deadline_s:g} s; it said:\n{self.text[-3000:]}"
+            ) from None
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -309,7 +313,7 @@ def sha256(path: Path) -> str:
 SYNC_UPDATES = 6
 
 
-def sync_run(launch: Launcher, seed: int) -> Learner:
+def sync_run(launch: Launcher, seed: int, *options: str, **where: Any) -> Learner:
     """Start a synchronous run that waits for two collectors. Time-outs, falls and the normaliser take part."""
     config = make_config(learner={"mode": "sync", "min_collectors": 2}, train={"seed": seed})
-    return launch.learner(config, "--max-iterations", str(SYNC_UPDATES))
+    return launch.learner(config, "--max-iterations", str(SYNC_UPDATES), *options, **where)

@@ -34,6 +34,7 @@ class Peer:
     def __init__(self, fleet: Fleet, uid: str = "a", spec: EnvSpec = SPEC, shm: bool = False) -> None:
         self.fleet, self.uid, self.spec, self.shm = fleet, uid, spec, shm
         self.layout = rollout_layout(spec, 5, TERMS.obs_groups)
+        self.index, self.session = -1, ""
         self.credits: list[int] = []
         self.sent = 0
         self.segment: tuple[Segment, SlotPlan] | None = None
@@ -50,7 +51,7 @@ class Peer:
     def join(self) -> Peer:
         (welcome,) = self.say(hello(self.uid))
         assert isinstance(welcome, Welcome)
-        self.index = welcome.collector
+        self.index, self.session = welcome.collector, welcome.session
         (admit,) = self.say(Ready(spec=self.spec))
         assert isinstance(admit, Admit)
         return self.attach(admit)
@@ -70,7 +71,9 @@ class Peer:
 
     def header(self, **changes: Any) -> RolloutHeader:
         slot = self.credits[0] if self.credits else 0
-        return rollout_header(**{"collector": self.index, "seq": self.sent, "slot": slot, **changes})
+        return rollout_header(
+            **{"collector": self.index, "session": self.session, "seq": self.sent, "slot": slot} | changes
+        )
 
     def frames(self, fill: float = 0.0, count: int = 0) -> list[bytes]:
         block = np.zeros(self.layout.nbytes, dtype=np.uint8)

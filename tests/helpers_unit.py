@@ -140,6 +140,7 @@ def rollout_header(**changes: Any) -> RolloutHeader:
     fields: dict[str, Any] = {
         "incarnation": "now",
         "collector": 0,
+        "session": "s",
         "seq": 0,
         "policy_version": 0,
         "slot": 0,
@@ -201,7 +202,7 @@ class WirePeer:
         self._weights_address = f"{base}{endpoints.weights_port}"
         self._subscriptions: list[zmq.Socket[bytes]] = []
         self._heard: list[tuple[Message, list[bytes]]] = []
-        self.index = -1
+        self.index, self.session = -1, ""
 
     def __enter__(self) -> WirePeer:
         return self
@@ -237,14 +238,15 @@ class WirePeer:
     def join(self) -> Credit:
         """Join over TCP and return the first credit."""
         self.say(hello(self.uid, self.spec.num_envs))
-        self.index = self.hear(Welcome)[0].collector
+        welcome = self.hear(Welcome)[0]
+        self.index, self.session = welcome.collector, welcome.session
         self.say(Ready(spec=self.spec))
         assert self.hear(Admit)[0].fingerprint == self.layout.fingerprint
         self.say(Attached(nonce=None, reason="told to use TCP"))
         return self.hear(Credit)[0]
 
     def send_rollout(self, block: np.ndarray, **header: Any) -> None:
-        head = rollout_header(collector=self.index, **header)
+        head = rollout_header(collector=self.index, session=self.session, **header)
         self.rollouts.send_multipart([pack(head), *self.layout.frames(block, head.final_count)])
 
 

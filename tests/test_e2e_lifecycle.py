@@ -11,7 +11,7 @@ import pytest
 from helpers_e2e import START_S, Launcher, Learner, assert_books_balance, make_config, poll, three_free_ports
 
 BEATS = {"heartbeat_interval_s": 0.2, "heartbeat_timeout_s": 4.0}
-CALM = {"overrides": {"step_s": 0.003}}
+CALM = {"overrides": {"step_s": 0.008}}
 """Environments that leave the processor to what is about to start or stop."""
 
 
@@ -59,41 +59,6 @@ def test_a_learner_is_stopped_while_it_waits_for_its_first_collector(launch: Lau
     assert learner.exit_code(5.0) == 0
     assert learner.summary()["checkpoint"] is None
     assert "SIGTERM" in learner.summary()["reason"]
-
-
-def test_a_collector_that_is_asked_to_stop_says_goodbye_and_training_goes_on(
-    running: Learner, shared_launch: Launcher
-) -> None:
-    leaving = shared_launch.collector(running.address)
-    running.says(rf"\({leaving.name}, 4 envs\) joined over shm")
-    running.advances()
-    assert running.metrics()[-1]["collectors"] == 2
-    leaving.signal(signal.SIGTERM)
-    assert leaving.exit_code(2.0) == 0, leaving.text
-    assert "finished: stopped by SIGTERM" in leaving.text
-    running.says(rf"\({leaving.name}\) left", 2.0)
-    running.advances()
-    poll(lambda: running.metrics()[-1]["collectors"] == 1, 5.0, "the metrics to count one collector")
-
-
-def test_a_collector_with_another_environment_is_refused_in_words(running: Learner, shared_launch: Launcher) -> None:
-    stranger = shared_launch.collector(running.address, variables={"E2E_WIDTH": "5"})
-    assert stranger.exit_code() == 3, stranger.text
-    words = "observation group 'policy': this run has (3,) float32, the collector offers (5,) float32"
-    assert words in stranger.text
-    assert "Traceback" not in stranger.text
-    assert words in running.text
-    running.advances()
-
-
-def test_a_collector_that_is_killed_is_missed_and_training_goes_on(running: Learner, shared_launch: Launcher) -> None:
-    victim = shared_launch.collector(running.address)
-    running.says(rf"\({victim.name}, 4 envs\) joined over shm")
-    running.advances()
-    victim.signal(signal.SIGKILL)
-    running.says(rf"\({victim.name}\) was silent for 4 s", 8.0)
-    running.advances()
-    poll(lambda: running.metrics()[-1]["collectors"] == 1, 5.0, "the metrics to count one collector")
 
 
 def test_what_a_killed_collector_had_sent_and_nobody_received_is_in_the_books_as_lost(
@@ -192,6 +157,12 @@ def test_a_run_whose_local_collectors_all_fail_ends_with_their_reason(launch: La
     assert launch.alive() == []
 
 
+def test_a_run_whose_local_collectors_are_killed_before_they_have_joined_ends(launch: Launcher) -> None:
+    learner = launch.learner(make_config(env={"name": "e2e_envs:killed_when_made"}), "--local-collectors", "1")
+    assert learner.exit_code(30.0) == 1, learner.text
+    assert "every local collector has ended" in learner.text
+
+
 def test_an_environment_that_raises_ends_its_collector_with_words(launch: Launcher) -> None:
     learner = launch.learner(make_config(env={"overrides": {"fail_at": 200}}), "--local-collectors", "1")
     other = launch.collector(learner.address)
@@ -213,3 +184,38 @@ def test_the_learner_says_why_a_collector_has_left(launch: Launcher) -> None:
     assert collector.exit_code() == 1
     assert "the gripper is on fire" in learner.says(rf"\({collector.name}\) left", 15.0)
     assert learner.running, "another collector may still come"
+
+
+def test_a_collector_that_is_asked_to_stop_says_goodbye_and_training_goes_on(
+    running: Learner, shared_launch: Launcher
+) -> None:
+    leaving = shared_launch.collector(running.address)
+    running.says(rf"\({leaving.name}, 4 envs\) joined over shm")
+    running.advances()
+    assert running.metrics()[-1]["collectors"] == 2
+    leaving.signal(signal.SIGTERM)
+    assert leaving.exit_code(2.0) == 0, leaving.text
+    assert "finished: stopped by SIGTERM" in leaving.text
+    running.says(rf"\({leaving.name}\) left", 2.0)
+    running.advances()
+    poll(lambda: running.metrics()[-1]["collectors"] == 1, 5.0, "the metrics to count one collector")
+
+
+def test_a_collector_with_another_environment_is_refused_in_words(running: Learner, shared_launch: Launcher) -> None:
+    stranger = shared_launch.collector(running.address, variables={"E2E_WIDTH": "5"})
+    assert stranger.exit_code() == 3, stranger.text
+    words = "observation group 'policy': this run has (3,) float32, the collector offers (5,) float32"
+    assert words in stranger.text
+    assert "Traceback" not in stranger.text
+    assert words in running.text
+    running.advances()
+
+
+def test_a_collector_that_is_killed_is_missed_and_training_goes_on(running: Learner, shared_launch: Launcher) -> None:
+    victim = shared_launch.collector(running.address)
+    running.says(rf"\({victim.name}, 4 envs\) joined over shm")
+    running.advances()
+    victim.signal(signal.SIGKILL)
+    running.says(rf"\({victim.name}\) was silent for 4 s", 8.0)
+    running.advances()
+    poll(lambda: running.metrics()[-1]["collectors"] == 1, 5.0, "the metrics to count one collector")

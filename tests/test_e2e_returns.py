@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,14 @@ Run = tuple[Learner, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def run(shared_launch: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(shared_launch: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with one collector, hence one rollout per update, and the episodes that its environment has noted."""
     log = tmp_path_factory.mktemp("episodes")
     config = make_config(env={"num_envs": 16, "overrides": {"log": str(log)}}, train={"num_steps_per_env": STEPS})
     learner = shared_launch.learner(config, "--local-collectors", "1", "--max-iterations", str(UPDATES))
     assert learner.exit_code(50.0) == 0, learner.text
     (path,) = list(Path(log).iterdir())
-    yield learner, [json.loads(line) for line in path.read_text().splitlines()]
+    return learner, [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def until(episodes: list[dict[str, Any]], iteration: int) -> list[dict[str, Any]]:

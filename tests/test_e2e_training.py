@@ -15,11 +15,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from appo_collector.envs.cartpole_swingup import SOLVED_RETURN
 
 UPDATES = 12
-PROMISED = set(
-    "iteration time_s env_steps env_steps_collected return_mean length_mean timeout_rate fps lag_mean lag_max "
-    "rollouts_trained rollouts_discarded collectors learning_rate losses wait_s stage_s update_s publish_s "
-    "infer_ms env_step_ms send_ms credit_wait_ms".split()
-)
+PROMISED = {
+    *("iteration", "time_s", "env_steps", "env_steps_collected", "return_mean", "length_mean", "timeout_rate", "fps"),
+    *("lag_mean", "lag_max", "rollouts_trained", "rollouts_discarded", "collectors"),
+    *("learning_rate", "losses"),
+    *("wait_s", "stage_s", "update_s", "publish_s"),
+    *("infer_ms", "env_step_ms", "send_ms", "credit_wait_ms"),
+}
 RSL_RL_TAGS = {
     "Loss/value",
     "Loss/surrogate",
@@ -51,7 +53,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """A short run that has ended, and the path that its collectors should have taken."""
     with launching(tmp_path_factory.mktemp(request.param)) as launch:
         # An episode of 1 s is shorter than a rollout, so that the first update has returns to show.
-        short = ("--set", "env.overrides.episode_seconds=1", "--max-iterations", str(UPDATES))
+        overrides = "env.overrides={episode_seconds: 1, stagger: false}"
+        short = ("--set", overrides, "--max-iterations", str(UPDATES))
         learner = train(launch, request.param, *short)
         assert learner.exit_code(55.0) == 0, learner.text
         for program in launch.programs[1:]:
@@ -74,7 +77,7 @@ def test_the_run_directory_holds_what_is_promised(run: tuple[str, Learner]) -> N
     assert {"config.yaml", "endpoint.json", "metrics.jsonl", "summary.json", "checkpoints"} <= names
     config = yaml.safe_load((learner.run_dir / "config.yaml").read_text())
     assert config["train"]["max_iterations"] == UPDATES
-    assert config["env"]["overrides"] == {"episode_seconds": 1}
+    assert config["env"]["overrides"]["episode_seconds"] == 1
     ports = [value for key, value in learner.endpoint().items() if key.endswith("_port")]
     assert len(set(ports)) == 3
     assert 0 not in ports

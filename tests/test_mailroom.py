@@ -73,10 +73,10 @@ def take(mailroom: Mailroom, count: int) -> list[Rollout]:
     return got
 
 
-def answered(peer: WirePeer) -> None:
-    """Return when the learner has answered something that was said after all that was said before."""
+def newest_version(peer: WirePeer) -> int:
+    """Ask the learner. Its answer comes after those to all that was said before."""
     peer.say(heartbeat())
-    peer.hear(Alive)
+    return peer.hear(Alive)[0].version
 
 
 # ------------------------------------------------------------------------------------------------ rollouts
@@ -106,7 +106,7 @@ def test_a_credit_comes_back_after_publish_and_not_before(mailroom: Mailroom, pe
     peer.join()
     peer.send_rollout(random_rollout(np.random.default_rng(0), peer.spec)[2])
     rollouts = take(mailroom, 1)
-    answered(peer)
+    assert newest_version(peer) == 0
     assert "CREDIT" not in peer.unread
     mailroom.publish(weights(1, FIRST), rollouts)
     assert peer.hear(Credit)[0] == Credit(slots=[0], min_version=1, path="tcp")
@@ -144,9 +144,18 @@ def test_weights_travel_in_frames_of_one_mebibyte_and_only_to_those_who_subscrib
 ) -> None:
     big_terms, big_first = contract(env_spec(), BIG)
     mailroom.open(big_terms, big_first)
-    notices = peer.subscribe(sockets.SHM_TOPIC)
-    until(lambda: _heard_notice(mailroom, notices, big_first), lambda: None, "the first notice")
-    assert not mailroom._tcp_subscribers
+    eager = peer.subscribe(b"")  # would be sent anything that is sent at all
+
+    def notice_heard() -> bool:
+        mailroom.publish(weights(1, big_first), [])
+        return bool(eager.poll(100))
+
+    until(notice_heard, lambda: None, "the first notice")
+    before = published(mailroom, eager, weights(2, big_first))
+    assert {message[0] for message in before} == {sockets.SHM_TOPIC}, "bytes that nobody has asked for"
+    assert expect(before[-1][1], WeightsHeader) == weights(2, big_first).header(slot=2)
+    assert [len(message) for message in before] == [2] * len(before)
+
     blocks = peer.subscribe(sockets.TCP_TOPIC)
     until(lambda: mailroom._tcp_subscribers, lambda: mailroom.wait(0.05), "the subscription")
     newest = Weights("now", 5, np.random.default_rng(0).integers(0, 256, big_first.block.size, dtype=np.uint8))
@@ -155,22 +164,19 @@ def test_weights_travel_in_frames_of_one_mebibyte_and_only_to_those_who_subscrib
     assert topic == sockets.TCP_TOPIC
     assert expect(header, WeightsHeader) == newest.header()
     assert [len(frame) for frame in frames][:-1] == [FRAME_BYTES]
-    received = np.zeros_like(newest.block)
-    big_terms.actor.join(frames, into=received)
-    assert received.tobytes()[: sum(map(len, frames))] == newest.block.tobytes()[: sum(map(len, frames))]
-    notice = receive(notices)
-    while (told := expect(notice[1], WeightsHeader)).version != 5:
-        notice = receive(notices)
-    assert told == newest.header(slot=5 % 3)
-    assert len(notice) == 2
+    assert b"".join(frames) == b"".join(big_terms.actor.frames(newest.block))
 
     blocks.setsockopt(zmq.UNSUBSCRIBE, sockets.TCP_TOPIC)
     until(lambda: not mailroom._tcp_subscribers, lambda: mailroom.wait(0.05), "the unsubscription")
 
 
-def _heard_notice(mailroom: Mailroom, notices: Any, like: Weights) -> bool:
-    mailroom.publish(weights(1, like), [])
-    return bool(notices.poll(100))
+def published(mailroom: Mailroom, subscriber: Any, version: Weights) -> list[list[bytes]]:
+    """Publish ``version`` and return all that has been heard up to its notice."""
+    mailroom.publish(version, [])
+    messages = [receive(subscriber)]
+    while expect(messages[-1][1], WeightsHeader).version != version.version:
+        messages.append(receive(subscriber))
+    return messages
 
 
 def test_weights_that_were_missed_can_be_asked_for(mailroom: Mailroom, peer: WirePeer) -> None:
@@ -178,6 +184,7 @@ def test_weights_that_were_missed_can_be_asked_for(mailroom: Mailroom, peer: Wir
     peer.join()
     newest = weights(3, FIRST)
     mailroom.publish(newest, [])
+    until(lambda: newest_version(peer) == 3, lambda: None, "the publication")
     peer.say(WantWeights(version=3))
     header, frames = peer.hear(WeightsHeader)
     block = np.zeros_like(FIRST.block)
@@ -214,7 +221,7 @@ def test_malformed_messages_are_counted_and_everything_goes_on(mailroom: Mailroo
         "no such collector": 1,
         "no credit": 1,
     }
-    answered(peer)
+    assert newest_version(peer) == 0
 
 
 def test_noise_on_every_socket_never_ends_the_loop(mailroom: Mailroom, peer: WirePeer) -> None:

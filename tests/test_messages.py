@@ -49,6 +49,7 @@ ONE_OF_EACH: list[Message] = [
         run_id="run",
         incarnation="now",
         collector=0,
+        session="s",
         seed=[1, 0, 2],
         env={"name": "mujoco:cartpole-swingup", "num_envs": 64, "overrides": {"episode_s": 10, "rough": True}},
         train={"num_steps_per_env": 24, "actor": {"hidden_dims": [64, 64]}},

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import zmq
-from helpers_unit import receive
+from helpers_unit import receive, until
 
 from appo_common import sockets
 from appo_common.errors import ConfigError
@@ -25,9 +27,9 @@ class Wire:
         self._kept += (control, rollouts, weights)
         return control, rollouts, weights, ends
 
-    def keep(self, socket: Any) -> Any:
-        self._kept.append(socket)
-        return socket
+    def keep(self, made: Any) -> Any:
+        self._kept.append(made)
+        return made
 
     def push(self, port: int, host: str = "127.0.0.1") -> Any:
         return self.keep(sockets.connect_rollouts(self.ctx, f"tcp://{host}:{port}"))
@@ -36,18 +38,32 @@ class Wire:
         while self._kept:
             self._kept.pop().close(linger=0)
 
-    def three_free_ports(self) -> int:
-        """A base port whose two successors are free as well, found by binding all three."""
-        for _ in range(50):
+    def bind_soon(self, port: int) -> sockets.Endpoints:
+        """Bind as soon as the ports are free: ZeroMQ closes in the background."""
+
+        def attempt() -> sockets.Endpoints | None:
             try:
-                port = self.bind()[3].control_port
-                self.close()
-                self.bind(port)
+                return self.bind(port)[3]
             except ConfigError:
-                continue
-            self.close()
-            return port
-        raise AssertionError("no three consecutive ports are free on this host")
+                return None
+
+        return until(attempt, lambda: None, "the ports to be free")
+
+
+def three_free_ports() -> int:
+    """A base port whose two successors are free as well, below those that connections are given."""
+    for port in np.random.default_rng().integers(15_000, 30_000, size=100):
+        probes = [socket.socket() for _ in range(3)]
+        try:
+            for offset, probe in enumerate(probes):
+                probe.bind(("127.0.0.1", int(port) + offset))
+        except OSError:
+            continue
+        finally:
+            for probe in probes:
+                probe.close()
+        return int(port)
+    raise AssertionError("no three consecutive ports are free on this host")
 
 
 @pytest.fixture
@@ -59,11 +75,11 @@ def wire() -> Iterator[Wire]:
 
 
 def test_a_port_stands_for_itself_and_the_next_two(wire: Wire) -> None:
-    port = wire.three_free_ports()
+    port = three_free_ports()
     *bound, ends = wire.bind(port)
     assert (ends.control_port, ends.rollout_port, ends.weights_port) == (port, port + 1, port + 2)
     assert ends.control == f"tcp://127.0.0.1:{port}"
-    assert [socket.type for socket in bound] == [zmq.ROUTER, zmq.PULL, zmq.XPUB]
+    assert [each.type for each in bound] == [zmq.ROUTER, zmq.PULL, zmq.XPUB]
 
 
 def test_port_zero_takes_three_free_ports(wire: Wire) -> None:
@@ -75,7 +91,7 @@ def test_port_zero_takes_three_free_ports(wire: Wire) -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 def test_a_port_in_use_is_a_configuration_error_and_frees_the_others(wire: Wire, taken: int) -> None:
-    port = wire.three_free_ports()
+    port = three_free_ports()
     blocker = wire.keep(wire.ctx.socket(zmq.PULL))
     blocker.bind(f"tcp://127.0.0.1:{port + taken}")
     with pytest.raises(ConfigError) as caught:
@@ -85,7 +101,7 @@ def test_a_port_in_use_is_a_configuration_error_and_frees_the_others(wire: Wire,
     assert "network.bind" in text
     assert "--bind" in text
     blocker.close(linger=0)
-    assert wire.bind(port)[3].control_port == port
+    assert wire.bind_soon(port).control_port == port
 
 
 def test_an_address_of_another_host_is_a_configuration_error(wire: Wire) -> None:
@@ -142,7 +158,7 @@ def test_a_learner_is_heard_on_all_three_sockets(wire: Wire, host: str) -> None:
 
 
 def test_a_push_without_a_learner_queues_nothing(wire: Wire) -> None:
-    push = wire.push(wire.three_free_ports())
+    push = wire.push(three_free_ports())
     with pytest.raises(zmq.Again):
         push.send(b"rollout", zmq.NOBLOCK)
 
@@ -158,7 +174,7 @@ def test_an_oversized_frame_does_not_arrive_and_the_next_collector_is_heard(wire
 
 
 def test_a_socket_that_cannot_deliver_holds_up_the_exit_for_a_second_at_most(wire: Wire) -> None:
-    nowhere = wire.three_free_ports()
+    nowhere = three_free_ports()
     dealer = wire.keep(sockets.connect_control(wire.ctx, f"tcp://127.0.0.1:{nowhere}", b"me"))
     dealer.send(b"last words")
     started = time.monotonic()

@@ -62,7 +62,7 @@ def main(
     try:
         reason = _collect(connect, num_envs, threads, device, transport, name, stop)
     except AppoError as error:
-        logger.error("%s", error)
+        logger.error("%s", error, exc_info=error.__cause__)  # an environment's own traceback, if it raised
         sys.exit(error.exit_code)
     logger.info("finished: %s", reason)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from appo_collector.envs.contract import Step
+from appo_common.errors import EnvironmentFault
 from appo_common.messages import Episodes
 
 
@@ -31,6 +32,8 @@ class EpisodeTracker:
         self._lengths += 1
         reported = step.info.get("terms", {})
         for name, sums in self._terms.items():
+            if name not in reported:
+                raise EnvironmentFault(f"info['terms'] lacks {name!r}, which the spec's reward_terms promise")
             sums += reported[name]
         ended = np.flatnonzero(step.terminated | step.truncated)
         if ended.size:

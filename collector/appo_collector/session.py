@@ -199,6 +199,7 @@ class Session:
         header = RolloutHeader(
             incarnation=self.welcome.incarnation,
             collector=self.welcome.collector,
+            session=self.welcome.session,
             seq=self.sender.sent,
             policy_version=version,
             slot=slot,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgpack
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from appo_common.errors import ProtocolError
 from appo_common.spec import EnvSpec
@@ -101,6 +101,8 @@ class Welcome(Message):
     run_id: str
     incarnation: str
     collector: Index
+    session: str
+    """Named in every rollout header: an index, and sequence numbers, are used again by later sessions."""
     seed: list[Count]
     """Entropy for :class:`numpy.random.SeedSequence`: the run's seed, the iteration it started at, the index."""
     env: dict[str, Any]
@@ -200,6 +202,13 @@ class Episodes(BaseModel):
     terms: dict[str, list[float]]
     """Per-episode sums of each reward term."""
 
+    @model_validator(mode="after")
+    def _of_one_length(self) -> Episodes:
+        lists: list[list[Any]] = [self.lengths, self.timeouts, *self.terms.values()]
+        if any(len(values) != len(self.returns) for values in lists):
+            raise ValueError("lists of different lengths")
+        return self
+
 
 class RolloutHeader(Message):
     """In front of one rollout, or instead of it when the block lies in shared memory."""
@@ -207,6 +216,7 @@ class RolloutHeader(Message):
     kind = "ROLLOUT"
     incarnation: str
     collector: Index
+    session: str
     seq: Count
     """Counts the rollouts of this collector from 0 in every session."""
     policy_version: Count

@@ -80,7 +80,7 @@ class Segment:
         try:
             os.posix_fallocate(fd, 0, nbytes)  # a full tmpfs is an error here, not a SIGBUS at some later write
             segment = cls(path, mmap.mmap(fd, nbytes))
-        except OSError as error:
+        except (OSError, OverflowError, ValueError) as error:
             os.unlink(path)
             raise SharedMemoryError(_no_room(directory, nbytes, error)) from None
         finally:
@@ -131,9 +131,9 @@ def _pages(nbytes: int) -> int:
     return -(-nbytes // HEAD_BYTES) * HEAD_BYTES
 
 
-def _no_room(directory: str, nbytes: int, error: OSError) -> str:
-    if error.errno != errno.ENOSPC:
-        return f"cannot reserve {nbytes} bytes in {directory}: {error.strerror}"
+def _no_room(directory: str, nbytes: int, error: Exception) -> str:
+    if getattr(error, "errno", None) != errno.ENOSPC:
+        return f"cannot reserve {nbytes} bytes in {directory}: {error}"
     stat = os.statvfs(directory)
     free = stat.f_bavail * stat.f_frsize
     return (

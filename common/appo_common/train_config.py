@@ -220,11 +220,22 @@ def check_observation_groups(config: RunConfig, spec: EnvSpec, source: str = "co
             lines.append(f"{source}: train.obs_groups.{set_name} = {names}: {text}{remedy}")
     if not lines:
         try:
-            resolved_obs_groups(config.train, offered)
+            lines += _unreadable_groups(config.train, resolved_obs_groups(config.train, offered), spec, source)
         except ConfigError as error:
             lines.append(f"{source}: {error}")
     if lines:
         raise ConfigError("\n".join(lines))
+
+
+def _unreadable_groups(train: dict[str, Any], sets: dict[str, list[str]], spec: EnvSpec, source: str) -> list[str]:
+    """Name the groups whose dtype rsl_rl's MLPModel cannot take in."""
+    return [
+        f"{source}: train.obs_groups.{set_name} = {names}: group {name!r} is {spec.observations[name].dtype}, and "
+        f"MLPModel reads float32; leave it out, or name another class in train.{set_name}.class_name"
+        for set_name, names in sets.items()
+        for name in names
+        if spec.observations[name].dtype != "float32" and str(train[set_name]["class_name"]).endswith("MLPModel")
+    ]
 
 
 def resolved_obs_groups(train: dict[str, Any], groups: Collection[str]) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,8 @@ def save(state: dict[str, Any], path: Path) -> None:
         os.fsync(directory)
         os.close(directory)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise AppoError(f"cannot write the checkpoint {path}: {error.strerror}") from error
 
 

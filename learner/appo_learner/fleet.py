@@ -44,6 +44,9 @@ JOIN_TIMEOUT_S = 600.0
 """From WELCOME to READY a collector builds its environment and says nothing."""
 LEAVE_TIMEOUT_S = 2.0
 """After BYE, for rollouts that are still on their way."""
+LOST_AFTER_BEATS = 5.0
+"""Heartbeat time-outs after which a rollout that was sent counts as lost. A slow link may take a while with one."""
+MAX_ROLLOUT_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Fleet:
         self._run = run
         self._network = run.config.network
         self._endpoints = endpoints
+        self._lost_after_s = LOST_AFTER_BEATS * self._network.heartbeat_timeout_s
         self._log = RateLimited(logger)
         self._members: dict[bytes, Member] = {}
         self._contract: Contract | None = None
@@ -158,12 +162,15 @@ class Fleet:
         member = next((m for m in self._members.values() if m.index == header.collector and m.collecting), None)
         if member is None or member.layout is None:
             raise ProtocolError("no such collector", f"index {header.collector}")
+        if header.session != member.session:
+            raise ProtocolError("old session", f"a late rollout of an earlier collector {header.collector}")
         member.heard_at = time.monotonic()
         lost = member.spend(header)
         outgoing = [self._grant(member, lost)] if lost else []
         block, views = member.slot(header.slot)
         rollout = Rollout(member, header, views)
         try:
+            self._check_version(header)
             rollout.check_count()
             if member.path == "tcp":
                 member.layout.join(frames, into=block, count=header.final_count)
@@ -173,6 +180,11 @@ class Fleet:
             return None, outgoing + self.settle([rollout], discarded=error.reason)
         return rollout, outgoing
 
+    def _check_version(self, header: RolloutHeader) -> None:
+        newest = self._weights.version if self._weights else -1
+        if header.policy_version > newest:
+            raise ProtocolError("malformed", f"made by version {header.policy_version}; the newest is {newest}")
+
     def drop(self, error: ProtocolError) -> None:
         """Count a message that cannot be used."""
         self.dropped[error.reason] += 1
@@ -180,10 +192,14 @@ class Fleet:
 
     # ------------------------------------------------------------------------------------------- leaving
 
-    def expire(self) -> None:
-        """Retire the members that have left or have been silent for too long."""
-        now = time.monotonic()
+    def expire(self) -> list[Outgoing]:
+        """Retire the members that have left, have been silent for too long, or whose rollouts never arrive."""
+        now, outgoing = time.monotonic(), []
         for member in self.members:
+            if member.behind_since is not None and now - member.behind_since > self._lost_after_s:
+                self.retire(member, f"has sent rollouts that did not arrive within {self._lost_after_s:.0f} s")
+                outgoing.append(Outgoing(member.identity, Rejoin(reason="rollouts were lost on the way")))
+                continue
             if member.leaving_since is not None:
                 if member.book.missing <= 0 or now - member.leaving_since > LEAVE_TIMEOUT_S:
                     self.retire(member, "left")
@@ -191,6 +207,7 @@ class Fleet:
             patience_s = self._network.heartbeat_timeout_s if member.spec else JOIN_TIMEOUT_S
             if now - member.heard_at > patience_s:
                 self.retire(member, f"was silent for {patience_s:.0f} s")
+        return outgoing
 
     def retire(self, member: Member, why: str) -> None:
         """Forget a member; what it is known to have sent and has not arrived is lost."""
@@ -216,7 +233,7 @@ class Fleet:
         if earlier is not None and earlier.spec is not None:
             self.retire(earlier, "joins again")
         elif earlier is not None:  # HELLO is repeated until it is answered
-            return [Outgoing(identity, self._run.welcome(earlier.index, self._endpoints))]
+            return [self._welcome_message(earlier)]
         if len(self._members) >= self._network.max_collectors:
             limit = self._network.max_collectors
             return [Outgoing(identity, Reject(reason=f"the run is full: network.max_collectors = {limit}"))]
@@ -226,7 +243,10 @@ class Fleet:
             book = self.books[hello.uid] = Book(index, hello.name)
         num_envs = hello.num_envs or self._run.config.env.num_envs
         self._members[identity] = Member(identity, hello, index, num_envs, book, sent_before=book.sent)
-        return [Outgoing(identity, self._run.welcome(index, self._endpoints))]
+        return [self._welcome_message(self._members[identity])]
+
+    def _welcome_message(self, member: Member) -> Outgoing:
+        return Outgoing(member.identity, self._run.welcome(member.index, member.session, self._endpoints))
 
     def _free_index(self, book: Book | None) -> int:
         """Return the index that this process had before, if it is free, else the lowest free one."""
@@ -236,6 +256,8 @@ class Fleet:
         return next(index for index in range(len(taken) + 1) if index not in taken)
 
     def _ready(self, member: Member, spec: EnvSpec) -> list[Outgoing]:
+        if member.spec is not None:
+            raise ProtocolError("unexpected kind", "READY twice")
         member.spec, member.num_envs = spec, spec.num_envs
         if self._contract is not None:
             return self._admit(member)
@@ -251,6 +273,9 @@ class Fleet:
             self.retire(member, f"is refused: {difference}")
             return [Outgoing(member.identity, Reject(reason=difference))]
         member.layout = self._contract.rollout(member.spec)
+        if member.layout.nbytes > MAX_ROLLOUT_BYTES:
+            self.retire(member, "is refused: its rollouts are too large")
+            return [Outgoing(member.identity, Reject(reason=_too_large(member.layout.nbytes, member.spec.num_envs)))]
         offered = self._offer(member.layout)
         member.segment = None if isinstance(offered, str) else offered
         admit = Admit(
@@ -297,3 +322,10 @@ class Fleet:
         """Cut the block of ``weights`` into frames; nothing is copied."""
         assert self._contract is not None
         return self._contract.actor.frames(weights.block)
+
+
+def _too_large(nbytes: int, num_envs: int) -> str:
+    return (
+        f"a rollout of {num_envs} environments has {nbytes / 1e9:.1f} GB, more than {MAX_ROLLOUT_BYTES / 1e9:.1f} GB; "
+        "use fewer environments per collector (--num-envs) or a smaller train.num_steps_per_env"
+    )

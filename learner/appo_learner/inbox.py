@@ -53,4 +53,4 @@ def select_sync(waiting: Sequence[Rollout], version: int, collectors: Sequence[i
         return Selection(stale=stale, waiting_for="no collector is connected")
     if missing:
         return Selection(stale=stale, waiting_for=f"no rollout of collectors {missing} has arrived yet")
-    return Selection([by_index[index] for index in sorted(by_index)], stale)
+    return Selection([by_index[index] for index in sorted(collectors)], stale)

@@ -72,7 +72,8 @@ class LocalCollectors:
 
     def _last_words(self, number: int) -> str:
         lines = self._logs[number].read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else "nothing"
+        errors = [line.partition(" ERROR ")[2].strip() for line in lines if " ERROR " in line]
+        return [*(lines or ["nothing"]), *errors][-1]
 
 
 def _start(number: int, address: str, log: Path) -> subprocess.Popen[bytes]:

@@ -190,9 +190,10 @@ class Mailroom:
         while self._read_rollout():
             pass
         with self._lock:
-            self._fleet.expire()
+            outgoing = self._fleet.expire()
             self._events += 1
             self._lock.notify_all()
+        self._send(outgoing)
 
     def _read_control(self) -> bool:
         try:

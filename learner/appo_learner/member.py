@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -59,6 +60,7 @@ class Member:
     book: Book
     sent_before: int
     """Rollouts that the same process had sent in earlier sessions."""
+    session: str = field(default_factory=lambda: secrets.token_hex(4))
     spec: EnvSpec | None = None
     layout: Layout | None = None
     segment: tuple[Segment, SlotPlan] | None = None
@@ -69,6 +71,8 @@ class Member:
     next_seq: int = 0
     leaving_since: float | None = None
     """When it said BYE. Its last rollouts may still be on their way, on another connection."""
+    behind_since: float | None = None
+    """Since when it is known to have sent more than has arrived."""
     heartbeat: Heartbeat | None = None
     heard_at: float = field(default_factory=time.monotonic)
     _slots: dict[int, tuple[np.ndarray, dict[str, np.ndarray]]] = field(default_factory=dict)
@@ -113,6 +117,7 @@ class Member:
         lost = [self.held.popleft() for _ in range(missed)]
         self.held.popleft()
         self.next_seq = header.seq + 1
+        self.behind_since = None
         self.note_sent(self.next_seq)
         self.book.receive(lost_before=missed)
         return lost
@@ -125,6 +130,10 @@ class Member:
         """Take the figures of a heartbeat."""
         self.heartbeat = heartbeat
         self.note_sent(heartbeat.rollouts_sent)
+        if self.book.missing <= 0:
+            self.behind_since = None
+        elif self.behind_since is None:
+            self.behind_since = time.monotonic()
         self._rate.append((time.monotonic(), heartbeat.env_steps))
 
     def view(self, silent_after_s: float) -> CollectorView:

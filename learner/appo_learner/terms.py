@@ -35,13 +35,14 @@ class Run:
         """Credits of each collector. In sync mode every update waits for everybody, so one is enough."""
         return 1 if self.config.learner.mode == "sync" else self.config.learner.max_in_flight
 
-    def welcome(self, index: int, endpoints: Endpoints) -> Welcome:
+    def welcome(self, index: int, session: str, endpoints: Endpoints) -> Welcome:
         """Return what a collector needs to build its environment and its actor."""
         config, train = self.config, self.config.train
         return Welcome(
             run_id=self.run_id,
             incarnation=self.incarnation,
             collector=index,
+            session=session,
             seed=[config.seed, index, self.start_iteration],
             env=config.env.model_dump(),
             train={key: train[key] for key in ("num_steps_per_env", "obs_groups", "actor") if key in train},

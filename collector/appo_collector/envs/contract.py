@@ -29,7 +29,8 @@ class Step(NamedTuple):
     """``[E, *group]`` each: the last observation of every environment that ended in this step, in the order
     of ``np.flatnonzero(terminated | truncated)``. E is 0 when none ended."""
     info: dict[str, Any]
-    """``info["terms"]``: dict of ``[N]`` float arrays, this step's weighted reward terms (may be absent)."""
+    """``info["terms"]``: dict of ``[N]`` float arrays, this step's weighted reward terms: every name in
+    ``spec.reward_terms``. May be absent where the spec names none."""
 
 
 class VectorEnv(ABC):
