@@ -10,7 +10,7 @@ import click
 
 from appo_common import __version__, log
 from appo_common.errors import AppoError
-from appo_common.process import StopRequest, die_with_parent, limit_threads
+from appo_common.process import StopRequest, die_with_parent, leave_quickly, limit_threads
 
 logger = logging.getLogger("appo_collector")
 
@@ -64,6 +64,8 @@ def main(
     except AppoError as error:
         logger.error("%s", error, exc_info=error.__cause__)  # an environment's own traceback, if it raised
         sys.exit(error.exit_code)
+    finally:
+        leave_quickly()
     logger.info("finished: %s", reason)
 
 

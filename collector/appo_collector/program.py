@@ -16,10 +16,11 @@ from appo_collector.policy import Policy
 from appo_collector.rollout import RolloutLoop
 from appo_collector.session import Identity, Session
 from appo_common import sockets
-from appo_common.errors import AppoError
+from appo_common.errors import ConfigError
 from appo_common.layout import rollout_layout
 from appo_common.messages import Welcome
 from appo_common.process import StopRequest
+from appo_common.spec import EnvSpec
 from appo_common.train_config import resolved_obs_groups
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Collector:
         try:
             welcome = session.hello()
             env = self._environment(welcome)
-            groups = resolved_obs_groups(welcome.train, env.spec.observations)
+            groups = _groups(session, welcome, env.spec)
             policy = Policy(env.spec, groups, welcome.train["actor"], self._options.device)
             session.subscribe(policy.layout)
             num_steps = int(welcome.train["num_steps_per_env"])
@@ -77,8 +78,8 @@ class Collector:
         except SessionLost:
             session.close(linger_ms=0)  # what the lost learner has not read, nobody will
             raise
-        except (RunEnded, AppoError) as ending:
-            session.bye(str(ending))
+        except Exception as ending:
+            session.bye(str(ending) or type(ending).__name__)
             raise
         finally:
             session.close()
@@ -96,6 +97,15 @@ class Collector:
             self._env_config = config
             logger.info("built %d × %s in %.1f s", num_envs, config[0], time.monotonic() - started)
         return self._env
+
+
+def _groups(session: Session, welcome: Welcome, spec: EnvSpec) -> dict[str, list[str]]:
+    """Return the groups that actor and critic read."""
+    try:
+        return resolved_obs_groups(welcome.train, spec.observations)
+    except ConfigError:
+        session.offer(spec)  # the learner can name the file to change: it answers with REJECT, or ends the run
+        raise
 
 
 def _seeds(entropy: list[int]) -> tuple[int, int]:

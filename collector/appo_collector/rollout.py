@@ -9,10 +9,11 @@ from contextlib import contextmanager
 import numpy as np
 
 from appo_collector.envs.contract import Observations, Step, VectorEnv
+from appo_collector.envs.guard import Guard
 from appo_collector.episodes import EpisodeTracker
 from appo_collector.policy import Policy
 from appo_collector.session import Session
-from appo_common.errors import AppoError, EnvironmentFault
+from appo_common.errors import EnvironmentFault
 
 Views = dict[str, np.ndarray]
 
@@ -47,11 +48,11 @@ class RolloutLoop:
     def __init__(self, session: Session, env: VectorEnv, policy: Policy, num_steps: int, seed: int) -> None:
         """Reset the environments with ``seed`` and start their episodes."""
         self._session = session
-        self._env = env
+        self._env = Guard(env)
         self._policy = policy
         self._num_steps = num_steps
-        self._obs = env.reset(seed)
-        self._episodes = EpisodeTracker(env.spec.num_envs, env.spec.reward_terms, env.ages())
+        self._obs, ages = self._env.reset(seed)
+        self._episodes = EpisodeTracker(env.spec.num_envs, env.spec.reward_terms, ages)
         self._timers = Timers()
 
     def run(self) -> None:
@@ -73,7 +74,7 @@ class RolloutLoop:
                 actions, log_probs = self._policy.act(self._obs)
             _write_decision(views, step, self._obs, actions, log_probs)
             with timers("env_step"):
-                result = self._step(actions)
+                result = self._env.step(actions)
             final_count = self._write_outcome(views, step, result, final_count)
             self._episodes.step(result)
             self._obs = result.obs
@@ -83,16 +84,6 @@ class RolloutLoop:
         with timers("send"):
             timers_ms = timers.read_ms(self._num_steps)
             session.send(slot, session.weights.version, final_count, self._episodes.drain(), timers_ms)
-
-    def _step(self, actions: np.ndarray) -> Step:
-        """Step the environments; whatever they raise is told as theirs."""
-        try:
-            return self._env.step(actions)
-        except AppoError:
-            raise
-        except Exception as error:
-            name = self._env.spec.name
-            raise EnvironmentFault(f"{name}: step() raised {type(error).__name__}: {error}") from error
 
     def _write_outcome(self, views: Views, step: int, result: Step, final_count: int) -> int:
         """Write what the environment returned; return the rows of ``final_obs`` in use."""

@@ -122,6 +122,11 @@ class Session:
         self._control.also_wake_for(self._subscription)
         self.weights = WeightsInbox(self._subscription, self.welcome.incarnation, actor)
 
+    def offer(self, spec: EnvSpec) -> None:
+        """Show the learner an environment that cannot be used, and give it time to say so in its own words."""
+        self._control.send(Ready(spec=spec))
+        self._control.wait_for(Admit, self.welcome.heartbeat_timeout_s)
+
     def ready(self, spec: EnvSpec, rollout: Layout) -> None:
         """Offer the environment and return once the learner has admitted this collector.
 

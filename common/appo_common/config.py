@@ -64,7 +64,7 @@ class EnvConfig(_Section):
     num_envs: Count = 64
     """Environments stepped together by one collector, unless it asks for its own number. Default 64."""
     overrides: dict[str, Any] = {}
-    """Keyword arguments of the environment, e.g. ``{episode_s: 10}``. Default none."""
+    """Keyword arguments of the environment, e.g. ``{episode_seconds: 10}``. Default none."""
 
     @field_validator("overrides")
     @classmethod

@@ -104,7 +104,7 @@ class Welcome(Message):
     session: str
     """Named in every rollout header: an index, and sequence numbers, are used again by later sessions."""
     seed: list[Count]
-    """Entropy for :class:`numpy.random.SeedSequence`: the run's seed, the iteration it started at, the index."""
+    """Entropy for :class:`numpy.random.SeedSequence`: the run's seed, the index, the iteration it started at."""
     env: dict[str, Any]
     train: dict[str, Any]
     """``num_steps_per_env``, ``obs_groups`` and ``actor`` of rsl_rl's dictionary."""
@@ -271,7 +271,7 @@ def unpack(frame: Any) -> Message:
     if kind is None:
         raise ProtocolError("unknown kind", repr(body.get("kind"))[:80])
     try:
-        return kind.model_validate(body)
+        return kind.model_validate(body, strict=True)  # the nested spec too
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,11 @@ def die_with_parent(parent_pid: int) -> None:
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     if os.getppid() != parent_pid:
         sys.exit(1)
+
+
+def leave_quickly() -> None:
+    """Spare the interpreter's last collection: with torch loaded it takes most of a second of the exit."""
+    gc.freeze()
 
 
 class StopRequest:

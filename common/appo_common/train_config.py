@@ -242,13 +242,16 @@ def resolved_obs_groups(train: dict[str, Any], groups: Collection[str]) -> dict[
     """Return the observation groups that the actor and the critic read, from those the environment offers.
 
     A set missing from ``train.obs_groups`` falls back as in rsl_rl: to the group of the set's own name,
-    else to ``policy``; the log says so each time. Raises :class:`ConfigError` if neither is offered.
+    else to ``policy``; the log says so each time. Raises :class:`ConfigError` for a group that is not offered.
     """
     resolved = {}
     given = train.get("obs_groups") or {}
     for set_name in ("actor", "critic"):
         if set_name in given:
             resolved[set_name] = list(given[set_name])
+            if missing := [name for name in resolved[set_name] if name not in groups]:
+                known = ", ".join(sorted(groups))
+                raise ConfigError(f"train.obs_groups.{set_name} names {missing}; the environment offers {known}")
             continue
         fallback = next((name for name in (set_name, "policy") if name in groups), None)
         if fallback is None:

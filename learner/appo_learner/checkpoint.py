@@ -21,6 +21,10 @@ KEY = "appo"
 BEST = "best.pt"
 
 
+class SaveFailed(AppoError):
+    """A checkpoint could not be written."""
+
+
 @dataclass
 class Progress:
     """The counters of a run. They continue over a resume."""
@@ -33,6 +37,14 @@ class Progress:
     rollouts_trained: int = 0
     rollouts_discarded: int = 0
     best_return: float | None = None
+    """Highest mean return after any update."""
+    best_saved: float | None = None
+    """Mean return of ``best.pt``."""
+
+    def note_return(self, mean_return: float | None) -> None:
+        """Keep the highest mean return."""
+        if mean_return is not None and (self.best_return is None or mean_return > self.best_return):
+            self.best_return = mean_return
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,7 @@ def save(state: dict[str, Any], path: Path) -> None:
     """Write ``state`` whole or not at all: to a temporary name, to the disk, and only then to its name.
 
     Raises:
-        AppoError: the disk is full or the directory cannot be written; what was there before stays as it was.
+        SaveFailed: the disk is full or the directory cannot be written; what was there before stays as it was.
     """
     memory = io.BytesIO()  # a stream, not a path: torch writes a file's own name into the archive
     torch.save(state, memory)
@@ -102,7 +114,7 @@ def save(state: dict[str, Any], path: Path) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise AppoError(f"cannot write the checkpoint {path}: {error.strerror}") from error
+        raise SaveFailed(f"cannot write the checkpoint {path}: {error.strerror}") from error
 
 
 def load(path: Path) -> Checkpoint:

@@ -11,7 +11,7 @@ import click
 
 from appo_common import __version__, log
 from appo_common.errors import AppoError
-from appo_common.process import StopRequest, limit_threads
+from appo_common.process import StopRequest, leave_quickly, limit_threads
 
 logger = logging.getLogger("appo_learner")
 
@@ -120,6 +120,8 @@ def main(
         log.set_up(log_level)  # the report's handler is gone with the report
         logger.error("%s", error)
         sys.exit(error.exit_code)
+    finally:
+        leave_quickly()
 
 
 def _train(

@@ -147,8 +147,7 @@ class Fleet:
         if isinstance(message, WantWeights):
             return self._resend_weights(member)
         if isinstance(message, Bye):
-            self._goodbye(member, message)
-            return []
+            return self._goodbye(member, message)
         raise ProtocolError("unexpected kind", f"{message.kind} from a collector")
 
     def on_rollout(self, header: RolloutHeader, frames: Sequence[Any]) -> tuple[Rollout | None, list[Outgoing]]:
@@ -202,7 +201,7 @@ class Fleet:
                 continue
             if member.leaving_since is not None:
                 if member.book.missing <= 0 or now - member.leaving_since > LEAVE_TIMEOUT_S:
-                    self.retire(member, "left")
+                    self.retire(member, f"left: {member.bye}")
                 continue
             patience_s = self._network.heartbeat_timeout_s if member.spec else JOIN_TIMEOUT_S
             if now - member.heard_at > patience_s:
@@ -220,11 +219,10 @@ class Fleet:
         lost = f"; {missing} rollouts lost" if missing else ""
         logger.info("collector %d (%s) %s%s", member.index, member.hello.name, why, lost)
 
-    def _goodbye(self, member: Member, bye: Bye) -> None:
+    def _goodbye(self, member: Member, bye: Bye) -> list[Outgoing]:
         member.note_sent(bye.rollouts_sent)
-        member.leaving_since = time.monotonic()
-        logger.debug("collector %d (%s) leaves: %s", member.index, member.hello.name, bye.reason)
-        self.expire()
+        member.leaving_since, member.bye = time.monotonic(), bye.reason
+        return self.expire()
 
     # ------------------------------------------------------------------------------------------- joining
 

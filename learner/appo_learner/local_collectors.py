@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from appo_common.errors import AppoError, ConfigError
+from appo_learner.metrics import CollectorView
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +29,8 @@ class LocalCollectors:
         self._children = [_start(number, address, log) for number, log in enumerate(self._logs)]
         self._told: set[int] = set()
 
-    def check(self, others: int) -> None:
-        """Report children that have died. ``others`` counts the collectors that are connected all the same.
+    def check(self, fleet: Sequence[CollectorView]) -> None:
+        """Report children that have died; ``fleet`` is who is connected all the same.
 
         Raises:
             AppoError: all children are dead and nobody else collects; it carries the first one's own words.
@@ -42,7 +44,9 @@ class LocalCollectors:
                     child.returncode,
                     self._last_words(number),
                 )
-        if self._children and len(self._told) == len(self._children) and others == 0:
+        names = {_name(number) for number in range(len(self._children))}
+        alive = [view for view in fleet if view.path or view.name not in names]
+        if self._children and len(self._told) == len(self._children) and not alive:
             first = min(self._told)
             code = self._children[first].returncode
             kind = ConfigError if code == ConfigError.exit_code else AppoError
@@ -77,7 +81,7 @@ class LocalCollectors:
 
 
 def _start(number: int, address: str, log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "appo_collector", "--connect", address, "--name", f"local-{number}"]
+    command = [sys.executable, "-m", "appo_collector", "--connect", address, "--name", _name(number)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("APPO_")}
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -88,6 +92,10 @@ def _start(number: int, address: str, log: Path) -> subprocess.Popen[bytes]:
             env=environment,  # APPO_NAME and the like are meant for one process, not for its children
             start_new_session=True,  # Ctrl-C reaches the learner alone; it tells the children
         )
+
+
+def _name(number: int) -> str:
+    return f"local-{number}"
 
 
 def _wait(child: subprocess.Popen[bytes], deadline: float) -> None:

@@ -71,6 +71,8 @@ class Member:
     next_seq: int = 0
     leaving_since: float | None = None
     """When it said BYE. Its last rollouts may still be on their way, on another connection."""
+    bye: str = ""
+    """Why, in its own words."""
     behind_since: float | None = None
     """Since when it is known to have sent more than has arrived."""
     heartbeat: Heartbeat | None = None

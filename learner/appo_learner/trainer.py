@@ -18,11 +18,11 @@ from appo_common.train_config import check_observation_groups, resolved_obs_grou
 from appo_learner import checkpoint as checkpoints
 from appo_learner.appo import APPO, build_appo
 from appo_learner.batch import Stager
-from appo_learner.checkpoint import Checkpoint, Progress
+from appo_learner.checkpoint import Checkpoint, Progress, SaveFailed
 from appo_learner.inbox import Selection, select_async, select_sync
 from appo_learner.mailroom import Mailroom
 from appo_learner.member import Member, Rollout
-from appo_learner.metrics import RunSummary
+from appo_learner.metrics import CollectorView, RunSummary
 from appo_learner.recorder import Recorder
 from appo_learner.report import Report
 from appo_learner.run_dir import RunDir
@@ -37,7 +37,7 @@ WAIT_S = 0.25
 class Watched(Protocol):
     """Something that can end a run: see :class:`appo_learner.local_collectors.LocalCollectors`."""
 
-    def check(self, others: int) -> None:
+    def check(self, fleet: Sequence[CollectorView]) -> None:
         """Raise if the run cannot go on."""
 
 
@@ -92,10 +92,11 @@ class Trainer:
                 self._save_if_due()
         except Stopped:
             reason = self._stop.reason or "stopped"
-        except Diverged:
+        except (Diverged, SaveFailed):
             raise
-        except AppoError:
+        except Exception:
             self._save()
+            logger.info("the run failed; its last checkpoint: %s", self._saved)
             raise
         self._save()
         self._mailroom.close(reason)
@@ -170,10 +171,11 @@ class Trainer:
             self._algorithm.prepare(batch)
             losses = self._algorithm.update()
         if not all(math.isfinite(value) for value in losses.values()):
+            good = self._saved or (self._resume.path if self._resume else "none")
             raise Diverged(
                 f"update {self._progress.iteration + 1} gave losses that are not finite ({losses}); last good "
-                f"checkpoint: {self._saved or 'none'}. Look for NaN or huge values in observations and rewards, "
-                "or lower train.algorithm.learning_rate"
+                f"checkpoint: {good}. Look for NaN or huge values in observations and rewards, or lower "
+                "train.algorithm.learning_rate"
             )
         return losses
 
@@ -207,7 +209,7 @@ class Trainer:
         if self._stop.reason is not None:
             raise Stopped
         fleet = self._mailroom.views()
-        self._local.check(others=len(fleet))
+        self._local.check(fleet)
         self._report.tick(fleet, waiting_for=waiting_for)
         self._mailroom.wait(WAIT_S)
 
@@ -215,9 +217,10 @@ class Trainer:
 
     def _record(self, losses: dict[str, float]) -> None:
         fleet = self._mailroom.views()
-        self._local.check(others=len(fleet))
+        self._local.check(fleet)
         discarded = sum(book.discarded.total() for book in self._mailroom.books())
         self._progress.rollouts_discarded = self._discarded_before + discarded
+        self._progress.note_return(self._recorder.episodes.return_mean())
         self._report.update(self._recorder.metrics(self._progress, fleet, losses, self._algorithm))
 
     def _save_if_due(self) -> None:
@@ -225,16 +228,16 @@ class Trainer:
             self._save()
 
     def _save(self) -> None:
-        """Write ``model_<iteration>.pt``, and ``best.pt`` when the mean return has never been higher."""
+        """Write ``model_<iteration>.pt``, and ``best.pt`` when the mean return was never higher at a checkpoint."""
         if not hasattr(self, "_algorithm"):
             return  # no collector has ever joined: there is nothing to keep
         path = checkpoints.model_path(self._run_dir.checkpoints, self._progress.iteration)
         if path == self._saved:
             return
-        mean_return, best = self._recorder.episodes.return_mean(), self._progress.best_return
+        mean_return, best = self._recorder.episodes.return_mean(), self._progress.best_saved
         improved = mean_return is not None and (best is None or mean_return > best)
         if improved:
-            self._progress.best_return = mean_return
+            self._progress.best_saved = mean_return
         state = checkpoints.snapshot(
             self._algorithm, self._spec, self._progress, _portable(self._config.model_dump()), self._device
         )
