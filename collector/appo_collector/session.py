@@ -184,6 +184,8 @@ class Session:
         Returns the credit's slot, and the block of a policy version newer than the last one given out (or None).
         """
         block, asked_at = None, time.monotonic()
+        if not self._credits:
+            self._next_beat = 0.0  # while it waits, the learner's books should know of all that was sent
         while True:
             if self._credits and self.weights.newest_version >= self._credits[0][1]:
                 newer = self.weights.take()
