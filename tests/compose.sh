@@ -2,7 +2,8 @@
 # Trains for a moment with compose.yaml on a real Docker engine, and checks what a user relies on:
 #   1. both images build, and two collectors join the learner, both on shared memory;
 #   2. the learner makes updates;
-#   3. `stop` ends every container with exit code 0 and leaves a checkpoint in the volume.
+#   3. `stop` ends every container with exit code 0 and leaves a checkpoint in the volume;
+#   4. the next `up` continues from it.
 #
 #   tests/compose.sh [UPDATES] [TIMEOUT_S]        (default 5 updates within 180 s)
 #
@@ -63,3 +64,12 @@ done
 checkpoints=$(docker run --rm --volumes-from "$learner" --entrypoint ls appo-learner "$APPO_RUN_DIR/checkpoints")
 grep -q '^model_[0-9]*\.pt$' <<<"$checkpoints" || fail "no checkpoint in the volume, only: $checkpoints"
 echo "compose: $(tail -n 1 <<<"$checkpoints") lies in the volume"
+
+resumed() { docker logs "$learner" 2>&1 | grep -q 'continuing from'; }
+compose up -d --scale collector=2
+until resumed; do
+  [ "$SECONDS" -lt "$deadline" ] || fail "the second up did not continue the run"
+  sleep 1
+done
+compose stop
+echo "compose: the second up continued the run"
