@@ -20,7 +20,8 @@ class Drift(VectorEnv):
 
     ``log``: a directory; every episode that ends adds a line there, with the sum of its rewards as this class
     has added them up. ``progress``: a file that holds the number of steps so far. ``fail_at``: the step that
-    raises. ``step_s``: how long a step takes.
+    raises. ``nan_at``: the step whose rewards are not numbers. ``step_s``, ``reset_s``: how long a step, and a
+    reset, takes.
     """
 
     def __init__(
@@ -34,6 +35,8 @@ class Drift(VectorEnv):
         log: str | None = None,
         progress: str | None = None,
         fail_at: int | None = None,
+        nan_at: int | None = None,
+        reset_s: float = 0.0,
         step_s: float = 0.0,
     ) -> None:
         self.spec = EnvSpec(
@@ -48,9 +51,11 @@ class Drift(VectorEnv):
         self._limit, self._reach, self._fail_at, self._step_s = limit, reach, fail_at, step_s
         self._log = Path(log) / f"{os.getpid()}.jsonl" if log else None
         self._progress = os.open(progress, os.O_RDWR | os.O_CREAT) if progress else None
+        self._nan_at, self._reset_s = nan_at, reset_s
         self._steps = 0
 
     def reset(self, seed: int) -> Observations:
+        threading.Event().wait(self._reset_s)
         self._rng = np.random.default_rng(seed)
         self._x = self._rng.normal(0.0, 0.1, self.spec.num_envs)
         self._age = np.zeros(self.spec.num_envs, dtype=np.int64)
@@ -68,6 +73,8 @@ class Drift(VectorEnv):
         near = (10.0 * np.exp(-(self._x**2))).astype(np.float32)
         alive = np.full_like(near, 0.5)
         reward = near + alive
+        if self._steps == self._nan_at:
+            reward[:] = np.nan
         terminated = np.abs(self._x) > self._reach
         truncated = self._age >= self._limit
         obs = self._observe()

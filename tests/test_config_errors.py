@@ -68,7 +68,7 @@ WRONG_FILES = [
         "1",
         "at least 2",
     ),
-    ({"train__seed": -1}, "train.seed", "-1", "0 or more"),
+    ({"train__seed": -1}, "train.seed", "-1", "from 0 to"),
     ({"train__num_steps_per_env": 0}, "train.num_steps_per_env", "0", "above 0"),
     ({"train__num_steps_per_env": 24.0}, "train.num_steps_per_env", "24.0", "a whole number"),
     ({"train__max_iteration": 5}, "train.max_iteration", "5", "did you mean 'max_iterations'"),

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from appo_common.messages import Episodes
-from appo_learner.statistics import WINDOW_EPISODES, EpisodeWindow, Rate, mean
+from appo_common.messages import MAX_EPISODES, Episodes
+from appo_learner.statistics import EpisodeWindow, Rate, mean
 
 
 def episodes(*returns: float, timeout: bool = False, length: int = 10, **terms: list[float]) -> Episodes:
@@ -30,11 +30,11 @@ def test_means_are_over_episodes_and_not_over_rollouts() -> None:
 def test_only_the_last_hundred_episodes_count() -> None:
     window = EpisodeWindow()
     window.add(episodes(*[1000.0] * 50, timeout=True))
-    for number in range(WINDOW_EPISODES):
+    for number in range(MAX_EPISODES):
         window.add(episodes(float(number)))
     assert window.return_mean() == 49.5
     assert window.timeout_rate() == 0.0
-    assert WINDOW_EPISODES == 100
+    assert MAX_EPISODES == 100
 
 
 def test_one_rollout_may_bring_more_episodes_than_the_window_holds() -> None:

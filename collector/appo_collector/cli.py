@@ -9,7 +9,7 @@ import sys
 import click
 
 from appo_common import __version__, log
-from appo_common.errors import AppoError
+from appo_common.errors import AppoError, ConfigError
 from appo_common.process import StopRequest, die_with_parent, leave_quickly, limit_threads
 
 logger = logging.getLogger("appo_collector")
@@ -82,7 +82,8 @@ def _collect(
     from appo_collector.session import Identity
     from appo_common.sockets import split_address
 
-    split_address(connect, "--connect")
+    if split_address(connect, "--connect")[1] == 0:
+        raise ConfigError(f"--connect {connect}: port 0 is nowhere; use the port that the learner says it listens on")
     identity = Identity(name or f"{os.uname().nodename}-{os.getpid()}", num_envs, transport)
     return Collector(CollectorOptions(connect, identity, threads, device), stop).run()
 

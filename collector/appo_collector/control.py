@@ -41,6 +41,8 @@ class ControlLink:
         self._stop = stop
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
+        self._losses = sockets.watch_disconnects(self._socket)
+        self._poller.register(self._losses, zmq.POLLIN)
         self._arrived: deque[Arrival] = deque()
         self.heard_at = time.monotonic()
         """When the learner was last heard, on the monotonic clock."""
@@ -61,12 +63,18 @@ class ControlLink:
 
         Raises:
             RunEnded: STOP, or a signal.
-            SessionLost: REJOIN.
+            SessionLost: REJOIN, or the connection was lost, and with it perhaps a message nobody will repeat.
             RefusedError: REJECT, or a learner that speaks another protocol version.
         """
         self._poller.poll(int(wait_s * 1000))
         if self._stop.reason is not None:
             raise RunEnded(self._stop.reason)
+        lost = self._losses.poll(0)
+        self._read()  # after the look at the connection: its last words may explain its end
+        if lost:
+            raise SessionLost("the connection to the learner was lost")
+
+    def _read(self) -> None:
         while True:
             try:
                 first, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -99,7 +107,11 @@ class ControlLink:
         return None
 
     def close(self, linger_ms: int) -> None:
-        """Close the socket; what was sent may still be delivered for ``linger_ms``."""
+        """Close the socket; what was sent may still be delivered for ``linger_ms``. Does nothing the second time."""
+        if self._socket.closed:
+            return
+        self._socket.disable_monitor()
+        self._losses.close(linger=0)
         self._socket.close(linger=linger_ms)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from appo_collector.envs.contract import Step
 from appo_common.errors import EnvironmentFault
-from appo_common.messages import Episodes
+from appo_common.messages import MAX_EPISODES, Episodes
 
 
 class EpisodeTracker:
@@ -40,12 +40,13 @@ class EpisodeTracker:
             self._close(ended, step.terminated)
 
     def drain(self) -> Episodes:
-        """Return the episodes that ended since the last call."""
+        """Return the episodes that ended since the last call, at most the newest 100."""
+        newest = slice(-MAX_EPISODES, None)
         episodes = Episodes(
-            returns=self._ended_returns,
-            lengths=self._ended_lengths,
-            timeouts=self._ended_timeouts,
-            terms=self._ended_terms,
+            returns=self._ended_returns[newest],
+            lengths=self._ended_lengths[newest],
+            timeouts=self._ended_timeouts[newest],
+            terms={name: sums[newest] for name, sums in self._ended_terms.items()},
         )
         self._clear()
         return episodes

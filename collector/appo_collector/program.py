@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import select
 import time
 from dataclasses import dataclass
 
@@ -24,6 +25,9 @@ from appo_common.spec import EnvSpec
 from appo_common.train_config import resolved_obs_groups
 
 logger = logging.getLogger(__name__)
+
+REJOIN_PAUSE_S = 0.5
+"""Between a lost session and the next: whatever ended it may take a moment to pass."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,17 @@ class Collector:
                     return str(ended)
                 except SessionLost as lost:
                     logger.warning("%s; joining again", lost)
+                    self._pause(REJOIN_PAUSE_S)
         finally:
             if self._env is not None:
                 self._env.close()
             ctx.destroy(linger=0)  # every session has closed its own sockets, with its own linger
+
+    def _pause(self, seconds: float) -> None:
+        """Let ``seconds`` pass, or less if this process is asked to stop."""
+        until = time.monotonic() + seconds
+        while self._stop.reason is None and (left := until - time.monotonic()) > 0:
+            select.select([], [], [], min(left, 0.1))
 
     def _run_session(self, session: Session) -> None:
         try:
@@ -71,10 +82,11 @@ class Collector:
             policy = Policy(env.spec, groups, welcome.train["actor"], self._options.device)
             session.subscribe(policy.layout)
             num_steps = int(welcome.train["num_steps_per_env"])
-            session.ready(env.spec, rollout_layout(env.spec, num_steps, groups))
             env_seed, policy_seed = _seeds(welcome.seed)
             torch.manual_seed(policy_seed)
-            RolloutLoop(session, env, policy, num_steps, env_seed).run()
+            loop = RolloutLoop(session, env, policy, num_steps, env_seed)  # its reset may take long: before READY
+            session.ready(env.spec, rollout_layout(env.spec, num_steps, groups))
+            loop.run()
         except SessionLost:
             session.close(linger_ms=0)  # what the lost learner has not read, nobody will
             raise

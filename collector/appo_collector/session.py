@@ -140,6 +140,7 @@ class Session:
         self._control.heard_at = time.monotonic()  # building the environment took its time
         while (arrival := self._control.wait_for(Admit, POLL_SLICE_S)) is None:
             self._beat_if_due("joining")  # the learner may still be waiting for its first collectors
+            self.weights.drain()
         admit, frames = arrival
         if admit.fingerprint != rollout.fingerprint:
             raise AppoError(
@@ -183,19 +184,20 @@ class Session:
 
         Returns the credit's slot, and the block of a policy version newer than the last one given out (or None).
         """
-        block, asked_at = None, time.monotonic()
+        asked_at = 0.0
         if not self._credits:
             self._next_beat = 0.0  # while it waits, the learner's books should know of all that was sent
         while True:
-            if self._credits and self.weights.newest_version >= self._credits[0][1]:
-                newer = self.weights.take()
-                block = block if newer is None else newer
-                if self.weights.version >= self._credits[0][1]:
+            if self._credits:
+                needed = self._credits[0][1]
+                block = self.weights.take()
+                if self.weights.version >= needed:
                     return self._credits.popleft()[0], block
+                asked_at = asked_at or time.monotonic()
+                if time.monotonic() - asked_at > WANT_WEIGHTS_AFTER_S:
+                    self._control.send(WantWeights(version=needed))
+                    asked_at = time.monotonic()
             self.service(POLL_SLICE_S)
-            if self._credits and time.monotonic() - asked_at > WANT_WEIGHTS_AFTER_S:
-                self._control.send(WantWeights(version=self._credits[0][1]))
-                asked_at = time.monotonic()
 
     def views(self, slot: int) -> dict[str, np.ndarray]:
         """Return the arrays of ``slot`` for writing."""

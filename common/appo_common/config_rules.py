@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import msgpack
+
 from appo_common.train_config import Problem
 
 if TYPE_CHECKING:
@@ -74,7 +76,23 @@ def network_problems(network: NetworkConfig) -> list[Problem]:
 
 def run_problems(config: RunConfig) -> list[Problem]:
     """Check what only all sections together say: a batch can be filled and split, the fleet admitted."""
-    return _unfillable_batch(config) + _unsplittable_batch(config) + _unadmitted_fleet(config)
+    return (
+        _unsendable_settings(config)
+        + _unfillable_batch(config)
+        + _unsplittable_batch(config)
+        + _unadmitted_fleet(config)
+    )
+
+
+def _unsendable_settings(config: RunConfig) -> list[Problem]:
+    """Collectors are sent these sections as msgpack, whose whole numbers have 64 bits."""
+    problems = []
+    for key, value in (("env.overrides", config.env.overrides), ("train.actor", config.train.get("actor"))):
+        try:
+            msgpack.packb(value)
+        except (OverflowError, TypeError, ValueError) as error:
+            problems.append(Problem(key, value, f"cannot be sent to collectors ({error}); use plain, smaller values"))
+    return problems
 
 
 def _unfillable_batch(config: RunConfig) -> list[Problem]:

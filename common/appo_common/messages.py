@@ -191,8 +191,12 @@ class WeightsHeader(Message):
     """Shared-memory slot, or None when the block follows in frames."""
 
 
+MAX_EPISODES = 100
+"""Episodes in one rollout header: as many as the learner's figures are means of. More would outgrow a frame."""
+
+
 class Episodes(BaseModel):
-    """Episodes that ended in a rollout, one entry per episode and list."""
+    """The newest episodes that ended in a rollout (at most 100), one entry per episode and list."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
     returns: list[float]
@@ -265,17 +269,23 @@ def unpack(frame: Any) -> Message:
     if body.get("protocol") != PROTOCOL_VERSION:
         raise ProtocolError(
             OTHER_VERSION,
-            f"peer speaks version {body.get('protocol')!r}, this side {PROTOCOL_VERSION}; install the same release",
+            f"peer speaks version {_shown(body.get('protocol'))}, this side {PROTOCOL_VERSION}; "
+            "install the same release",
         )
     kind = KINDS.get(body.get("kind", "")) if isinstance(body.get("kind"), str) else None
     if kind is None:
-        raise ProtocolError("unknown kind", repr(body.get("kind"))[:80])
+        raise ProtocolError("unknown kind", _shown(body.get("kind")))
     try:
         return kind.model_validate(body, strict=True)  # the nested spec too
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise ProtocolError("malformed", f"{kind.kind}.{place}: {first['msg']}") from None
+
+
+def _shown(value: Any) -> str:
+    """Describe a peer's value: short, and without looking into what may be nested without end."""
+    return repr(value)[:40] if isinstance(value, (int, str)) else f"of type {type(value).__name__}"
 
 
 def expect(frame: Any, kind: type[M]) -> M:

@@ -37,7 +37,7 @@ def leave_quickly() -> None:
 
 
 class StopRequest:
-    """Set by SIGTERM and SIGINT; asked by the loops. A second signal ends the process at once."""
+    """Set by SIGTERM, SIGINT and SIGHUP; asked by the loops. A second Ctrl-C ends the process at once."""
 
     def __init__(self, on_request: Callable[[], None] | None = None) -> None:
         """``on_request`` is called from the signal handler, e.g. to wake a loop."""
@@ -45,9 +45,10 @@ class StopRequest:
         self._on_request = on_request
 
     def install(self) -> StopRequest:
-        """Take over SIGTERM, SIGINT and SIGHUP (the main thread only)."""
+        """Take over SIGTERM, SIGINT and SIGHUP (the main thread only), but what ``nohup`` ignores stays ignored."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._handle)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
         return self
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:

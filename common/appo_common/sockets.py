@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from socket import AF_INET6, getaddrinfo
 from urllib.parse import urlsplit
 
 import zmq
@@ -62,7 +63,6 @@ def context() -> zmq.Context[zmq.Socket[bytes]]:
     _keep_freed_blocks()
     ctx: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     ctx.setsockopt(zmq.LINGER, LINGER_MS)
-    ctx.setsockopt(zmq.IPV6, 1)
     return ctx
 
 
@@ -88,6 +88,9 @@ def bind_learner(
     ports = []
     try:
         for offset, socket in enumerate(sockets):
+            socket.setsockopt(zmq.IPV6, int(":" in host))
+            socket.setsockopt(zmq.TCP_KEEPALIVE, 1)  # gives up the connections of hosts that vanished
+            socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 60)
             socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
             ports.append(_bind(socket, host, port + offset if port else 0))
     except ConfigError:
@@ -118,6 +121,11 @@ def connect_control(ctx: zmq.Context[zmq.Socket[bytes]], address: str, identity:
     return _connect(socket, address)
 
 
+def watch_disconnects(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """Return a socket that becomes readable each time an established connection of ``socket`` is lost."""
+    return socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+
+
 def connect_rollouts(ctx: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
     """Connect a collector's PUSH. It queues nothing while no learner is connected."""
     socket = ctx.socket(zmq.PUSH)
@@ -135,6 +143,7 @@ def connect_weights(ctx: zmq.Context[zmq.Socket[bytes]], address: str, topic: by
 
 
 def _connect(socket: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes]:
+    socket.setsockopt(zmq.IPV6, int(_only_ipv6(split_address(address, "address")[0])))
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
@@ -142,6 +151,15 @@ def _connect(socket: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes]:
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 30000)  # a transfer longer than this would be cut (libzmq #2709)
     socket.connect(address)
     return socket
+
+
+def _only_ipv6(host: str) -> bool:
+    """Whether ``host`` has no IPv4 address. ZeroMQ tries one family only, and learners mostly listen on IPv4."""
+    try:
+        found = getaddrinfo(host.strip("[]"), None)
+    except OSError:
+        return ":" in host  # not known yet: ZeroMQ resolves it again at every attempt
+    return all(family == AF_INET6 for family, *_ in found)
 
 
 def _keep_freed_blocks() -> None:

@@ -109,7 +109,7 @@ def _one_of(*names: str) -> Rule:
 
 
 COUNT = Rule("a whole number above 0", lambda value: _is_int(value) and value > 0)
-SEED = Rule("a whole number, 0 or more", lambda value: _is_int(value) and value >= 0)
+SEED = Rule("a whole number from 0 to 2^63 - 1", lambda value: _is_int(value) and 0 <= value < 2**63)
 POSITIVE = Rule("a number above 0", lambda value: _is_number(value) and value > 0)
 NOT_NEGATIVE = Rule("a number, 0 or more", lambda value: _is_number(value) and value >= 0)
 FRACTION = Rule("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)

@@ -7,6 +7,7 @@ import io
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,6 +85,11 @@ class APPO(PPO):
         if self.old_log_prob == "target":
             storage.actions_log_prob = target_log_prob.unsqueeze(-1)
 
+    def is_finite(self) -> bool:
+        """Whether every parameter is a number."""
+        parameters = chain(self.actor.parameters(), self.critic.parameters())
+        return all(bool(torch.isfinite(parameter).all()) for parameter in parameters)
+
     def _bootstrap_time_outs(self, batch: Batch) -> None:
         """Add γ·V(final observation) to the reward of every step at which an episode was cut short."""
         if len(batch.final_index):
@@ -108,7 +114,8 @@ class APPO(PPO):
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         if self.old_log_prob == "target":
             # The surrogate's own ratio starts at 1, so ρ has to be a weight. It comes after the normalisation:
-            # a constant baseline drops out of the gradient only when it is weighted too.
+            # a constant baseline drops out of the gradient only when it is weighted too. (With
+            # normalize_advantage_per_mini_batch rsl_rl normalises the weighted ones, later.)
             advantages = advantages * ratios.clamp(max=self.rho_bar)
         storage.returns = targets.unsqueeze(-1)
         storage.advantages = advantages.unsqueeze(-1)

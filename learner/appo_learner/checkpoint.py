@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -43,7 +44,9 @@ class Progress:
 
     def note_return(self, mean_return: float | None) -> None:
         """Keep the highest mean return."""
-        if mean_return is not None and (self.best_return is None or mean_return > self.best_return):
+        if mean_return is None or not math.isfinite(mean_return):
+            return
+        if self.best_return is None or mean_return > self.best_return:
             self.best_return = mean_return
 
 
@@ -146,6 +149,13 @@ def prune(directory: Path, keep_last: int) -> None:
     """Delete all but the newest ``keep_last``."""
     for path in saved(directory)[:-keep_last]:
         path.unlink(missing_ok=True)
+
+
+def set_aside(directory: Path, iteration: int) -> None:
+    """Rename checkpoints newer than ``iteration``, from which a run is continued: they belong to a branch given up."""
+    for path in saved(directory):
+        if (_iteration(path) or 0) > iteration:
+            path.replace(path.with_suffix(".pt.old"))
 
 
 def find(place: Path) -> Path:

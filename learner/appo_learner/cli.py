@@ -118,7 +118,7 @@ def main(
         _train(config, sets, resume, options, plain, log_level, stop)
     except AppoError as error:
         log.set_up(log_level)  # the report's handler is gone with the report
-        logger.error("%s", error)
+        logger.error("%s", error, exc_info=error.__cause__)
         sys.exit(error.exit_code)
     finally:
         leave_quickly()

@@ -208,6 +208,11 @@ class Fleet:
                 self.retire(member, f"was silent for {patience_s:.0f} s")
         return outgoing
 
+    def give_up(self, identity: bytes, why: str) -> None:
+        """Retire whoever has this identity, if anybody."""
+        if (member := self._members.get(identity)) is not None:
+            self.retire(member, why)
+
     def retire(self, member: Member, why: str) -> None:
         """Forget a member; what it is known to have sent and has not arrived is lost."""
         if self._members.pop(member.identity, None) is None:

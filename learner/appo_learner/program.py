@@ -53,6 +53,8 @@ def run_learner(config: RunConfig, start: Start, *, plain: bool, log_level: str,
         mailroom = Mailroom(run, host, port)
         open_things.callback(mailroom.close, "the learner failed")
         run_dir = RunDir.create(config, may_exist=start.may_exist)
+        if resumed:
+            checkpoint.set_aside(run_dir.checkpoints, resumed.progress.iteration)
         run_dir.write_endpoints(mailroom.endpoints)
         report = open_things.enter_context(_report(config, run_dir, resumed, plain))
         log.set_up(log_level, report.log_handler)

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from appo_common.messages import Episodes
+from appo_common.messages import MAX_EPISODES, Episodes
 
-WINDOW_EPISODES = 100
 RATE_WINDOW_S = 5.0
 
 
@@ -27,7 +26,7 @@ class EpisodeWindow:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._episodes: deque[Episode] = deque(maxlen=WINDOW_EPISODES)
+        self._episodes: deque[Episode] = deque(maxlen=MAX_EPISODES)
 
     def add(self, episodes: Episodes) -> None:
         """Add the episodes of one rollout."""

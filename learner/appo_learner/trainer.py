@@ -168,16 +168,21 @@ class Trainer:
         with self._recorder.timed("stage_s"):
             batch = self._stager.stage([(rollout.views, rollout.header.final_count) for rollout in rollouts])
         with self._recorder.timed("update_s"):
-            self._algorithm.prepare(batch)
-            losses = self._algorithm.update()
-        if not all(math.isfinite(value) for value in losses.values()):
-            good = self._saved or (self._resume.path if self._resume else "none")
-            raise Diverged(
-                f"update {self._progress.iteration + 1} gave losses that are not finite ({losses}); last good "
-                f"checkpoint: {good}. Look for NaN or huge values in observations and rewards, or lower "
-                "train.algorithm.learning_rate"
-            )
+            try:
+                self._algorithm.prepare(batch)
+                losses = self._algorithm.update()
+            except Exception as error:  # rsl_rl raises whatever torch does on NaN; the models are half updated
+                raise self._diverged(f"{type(error).__name__}: {error}") from error
+        if not all(math.isfinite(value) for value in losses.values()) or not self._algorithm.is_finite():
+            raise self._diverged(f"losses {losses}, or parameters, that are not finite")
         return losses
+
+    def _diverged(self, what: str) -> Diverged:
+        good = self._saved or (self._resume.path if self._resume else "none")
+        return Diverged(
+            f"update {self._progress.iteration + 1} failed: {what}. Last good checkpoint: {good}. Look for NaN or huge "
+            "values in observations and rewards, or lower train.algorithm.learning_rate"
+        )
 
     def _publish(self, rollouts: Sequence[Rollout]) -> None:
         progress = self._progress
@@ -250,7 +255,11 @@ class Trainer:
 
     def _summary(self, reason: str) -> RunSummary:
         progress = self._progress
-        books = {f"{book.index} {book.name}": book.as_dict() for book in self._mailroom.books()}
+        books: dict[str, dict[str, int]] = {}
+        for book in self._mailroom.books():
+            key = f"{book.index} {book.name}"
+            same = sum(known == key or known.startswith(f"{key} #") for known in books)
+            books[f"{key} #{same + 1}" if same else key] = book.as_dict()  # a restarted process has its own book
         return RunSummary(
             reason=reason,
             iterations=progress.iteration,
