@@ -76,7 +76,7 @@ def test_what_a_killed_collector_had_sent_and_nobody_received_is_in_the_books_as
     victim.exit_code()
     learner.signal(signal.SIGCONT)
     survivor = launch.collector(learner.address)
-    lost = int(learner.says(rf"\({victim.name}\) was silent .* (\d+) rollouts lost", 15.0).split()[-3])
+    lost = int(learner.says(rf"\({victim.name}\) .* (\d+) rollouts lost", 15.0).split()[-3])
     assert lost >= 1
     learner.says(rf"\({survivor.name}, 64 envs\) joined over shm")
     learner.advances()
@@ -216,6 +216,6 @@ def test_a_collector_that_is_killed_is_missed_and_training_goes_on(running: Lear
     running.says(rf"\({victim.name}, 4 envs\) joined over shm")
     running.advances()
     victim.signal(signal.SIGKILL)
-    running.says(rf"\({victim.name}\) was silent for 4 s", 8.0)
+    running.says(rf"\({victim.name}\) (was silent for 4 s|is out of reach)", 8.0)
     running.advances()
     poll(lambda: running.metrics()[-1]["collectors"] == 1, 5.0, "the metrics to count one collector")

@@ -257,7 +257,7 @@ class Mailroom:
                 )
             except zmq.ZMQError as error:  # EHOSTUNREACH: it is gone; EAGAIN: it has not read for a long time
                 with self._lock:  # it would wait for this message for ever; when it is heard again it has to rejoin
-                    self._fleet.give_up(letter.identity, f"could not be sent a {letter.message.kind} ({error})")
+                    self._fleet.give_up(letter.identity, f"is out of reach of {letter.message.kind} ({error})")
 
     def _say_farewell(self, reason: str) -> list[Outgoing]:
         self._farewell_until = time.monotonic() + FAREWELL_S
