@@ -38,6 +38,8 @@ def test_the_addresses_that_were_bound_can_be_read(tmp_path: Path) -> None:
 def test_a_directory_with_a_run_is_only_taken_to_resume_it(tmp_path: Path) -> None:
     config = run_config("/dev/shm", learner={"run_dir": str(tmp_path)})
     RunDir.create(config, may_exist=False)
+    RunDir.create(config, may_exist=False)  # nothing was trained: nothing to protect
+    (tmp_path / "checkpoints" / "model_3.pt").write_bytes(b"x")
     with pytest.raises(ConfigError) as caught:
         RunDir.create(config, may_exist=False)
     assert f"learner.run_dir = {tmp_path}: already holds a run" in str(caught.value)

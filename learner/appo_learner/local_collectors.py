@@ -77,7 +77,10 @@ class LocalCollectors:
     def _last_words(self, number: int) -> str:
         lines = self._logs[number].read_text(encoding="utf-8", errors="replace").strip().splitlines()
         errors = [line.partition(" ERROR ")[2].strip() for line in lines if " ERROR " in line]
-        return [*(lines or ["nothing"]), *errors][-1]
+        if errors:
+            return errors[-1]
+        code = self._children[number].returncode or 0
+        return f"nothing (killed by signal {-code})" if code < 0 else (lines or ["nothing"])[-1]
 
 
 def _start(number: int, address: str, log: Path) -> subprocess.Popen[bytes]:

@@ -29,7 +29,7 @@ class RunDir:
             AppoError: it cannot be written.
         """
         path = Path(config.learner.run_dir) if config.learner.run_dir else _fresh(config)
-        if (path / CONFIG_NAME).exists() and not may_exist:
+        if _holds_a_run(path) and not may_exist:
             raise ConfigError(
                 f"learner.run_dir = {path}: already holds a run; continue it with --resume {path}, "
                 "or choose another --run-dir"
@@ -56,6 +56,13 @@ class RunDir:
         """Write ``endpoint.json``: the addresses that were really bound."""
         text = json.dumps({"control": endpoints.control, **asdict(endpoints)}, indent=2)
         (self.path / "endpoint.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _holds_a_run(path: Path) -> bool:
+    """Whether anything was trained there; what a mistyped environment left behind may be written over."""
+    metrics = path / "metrics.jsonl"
+    trained = metrics.exists() and metrics.stat().st_size > 0
+    return trained or any((path / "checkpoints").glob("*.pt"))
 
 
 def _fresh(config: RunConfig) -> Path:

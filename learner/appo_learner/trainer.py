@@ -96,7 +96,8 @@ class Trainer:
             raise
         except Exception:
             self._save()
-            logger.info("the run failed; its last checkpoint: %s", self._saved)
+            if self._saved:
+                logger.info("the run failed; its last checkpoint: %s", self._saved)
             raise
         self._save()
         self._mailroom.close(reason)
@@ -278,6 +279,9 @@ class Trainer:
         command = f"appo-learner --resume {self._run_dir.path}"
         if self._progress.iteration >= self._config.max_iterations:
             command += f" --max-iterations {2 * self._config.max_iterations}"
+        limit = self._config.learner.max_env_steps
+        if limit is not None and self._progress.env_steps >= limit:
+            command += f" --max-env-steps {2 * limit}"
         return command
 
 

@@ -35,6 +35,8 @@ class Guard:
         result = self._call("step()", lambda: self.env.step(actions))
         if not isinstance(result, Step):
             raise self._fault("step()", f"returned a {type(result).__name__}, not a Step")
+        if not isinstance(result.info, dict):
+            raise self._fault("step()", f"'info' is a {type(result.info).__name__}, expected a dict")
         self._check_observations("step(): obs", result.obs, self.spec.num_envs)
         for name in ("reward", "terminated", "truncated"):
             dtype = "float32" if name == "reward" else "bool"

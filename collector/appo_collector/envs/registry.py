@@ -39,7 +39,8 @@ def make_env(name: str, num_envs: int, overrides: dict[str, Any], threads: int) 
     except AppoError:
         raise
     except Exception as error:
-        raise EnvironmentFault(f"{name} could not be made: {type(error).__name__}: {error}") from error
+        words = " ".join(str(error).split())  # one line: the learner repeats it
+        raise EnvironmentFault(f"{name} could not be made: {type(error).__name__}: {words}") from error
     _check(name, env, num_envs)
     return env
 
