@@ -185,11 +185,12 @@ def test_a_run_directory_that_is_in_use_is_not_overwritten(launch: Launcher) -> 
     taken = launch.folder / "taken"
     taken.mkdir()
     (taken / "config.yaml").write_text("# an earlier run\n")
+    (taken / "metrics.jsonl").write_text('{"iteration": 1}\n')
     learner = launch.learner(make_config(), run_dir=taken)
     assert learner.exit_code(20.0) == 2
     assert f"--resume {taken}" in learner.text
     assert (taken / "config.yaml").read_text() == "# an earlier run\n"
-    assert [path.name for path in taken.iterdir()] == ["config.yaml"]
+    assert sorted(path.name for path in taken.iterdir()) == ["config.yaml", "metrics.jsonl"]
 
 
 def test_an_observation_group_that_the_environment_lacks_is_named_once_it_has_joined(launch: Launcher) -> None:
