@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
 from types import FrameType
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -39,10 +38,9 @@ def leave_quickly() -> None:
 class StopRequest:
     """Set by SIGTERM, SIGINT and SIGHUP; asked by the loops. A second Ctrl-C ends the process at once."""
 
-    def __init__(self, on_request: Callable[[], None] | None = None) -> None:
-        """``on_request`` is called from the signal handler, e.g. to wake a loop."""
+    def __init__(self) -> None:
+        """Nothing is requested, and no signal taken over, yet."""
         self.reason: str | None = None
-        self._on_request = on_request
 
     def install(self) -> StopRequest:
         """Take over SIGTERM, SIGINT and SIGHUP (the main thread only), but what ``nohup`` ignores stays ignored."""
@@ -55,5 +53,3 @@ class StopRequest:
         if self.reason is not None and number == signal.SIGINT:
             os._exit(130)  # the second Ctrl-C: the user means it
         self.reason = f"stopped by {signal.Signals(number).name}"
-        if self._on_request is not None:
-            self._on_request()

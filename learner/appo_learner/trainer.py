@@ -95,7 +95,10 @@ class Trainer:
         except (Diverged, SaveFailed):
             raise
         except Exception:
-            self._save()
+            try:
+                self._save()
+            except SaveFailed as error:
+                logger.error("%s", error)  # and then what ended the run, which is the cause to look for
             if self._saved:
                 logger.info("the run failed; its last checkpoint: %s", self._saved)
             raise
