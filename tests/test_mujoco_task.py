@@ -3,72 +3,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import mujoco
 import numpy as np
 import pytest
+from helpers_mujoco import BACKENDS, Bead, push
 
-from appo_collector.envs import offscreen
-from appo_collector.envs.contract import Observations, Step
-from appo_collector.envs.mujoco_task import MujocoTask, Rows, columns, load_asset
-from appo_collector.envs.options import TaskOptions, read_options
+from appo_collector.envs.physics import Physics
 from appo_common.errors import ConfigError, EnvironmentFault
 
-# One mass on a slide, moved by a motor of 1 N: v += a * dt, then x += v * dt (semi-implicit Euler).
-BEAD = """
-<mujoco>
-  <option timestep="0.1" gravity="0 0 0" integrator="Euler"/>
-  <worldbody>
-    <camera name="track" pos="0 -3 0" xyaxes="1 0 0 0 0 1"/>
-    <light pos="0 -2 2" dir="0 1 -1"/>
-    <body><joint name="slide" type="slide" axis="1 0 0"/><geom size=".2" mass="1" rgba=".9 .4 .1 1"/></body>
-  </worldbody>
-  <actuator><motor name="push" joint="slide"/></actuator>
-  <sensor><jointpos joint="slide"/></sensor>
-</mujoco>
-"""
 
-
-class Bead(MujocoTask):
-    """Starts at ``10 * env + starts so far``; falls when it has moved by more than ``reach``."""
-
-    def __init__(self, num_envs: int = 3, *, threads: int = 1, reach: float = 1e9, **options: Any) -> None:
-        super().__init__(
-            mujoco.MjModel.from_xml_string(BEAD),
-            name="test:bead",
-            num_envs=num_envs,
-            threads=threads,
-            frame_skip=2,
-            observations={"policy": 2, "privileged": 1},
-            reward_terms=("speed", "bonus"),
-            options=read_options(TaskOptions, options),
-        )
-        self.reach = reach
-        self.starts = np.zeros(num_envs)
-        self.origin = np.zeros(num_envs)
-
-    def _start(self, rows: np.ndarray, rng: np.random.Generator) -> None:
-        self.origin[rows] = 10.0 * rows + self.starts[rows]
-        self.qpos[rows, 0] = self.origin[rows]
-        self.starts[rows] += 1
-
-    def _control(self, actions: np.ndarray) -> np.ndarray:
-        return actions
-
-    def _rewards(self, actions: np.ndarray) -> dict[str, np.ndarray]:
-        return {"speed": self.qvel[:, 0].copy(), "bonus": np.full(self.spec.num_envs, 0.5)}
-
-    def _terminated(self) -> np.ndarray:
-        return np.abs(self.qpos[:, 0] - self.origin) > self.reach
-
-    def _observe(self, rows: Rows, rng: np.random.Generator) -> Observations:
-        return {
-            "policy": columns(self.qpos[rows], self.qvel[rows]),
-            "privileged": columns(self.sensors[rows]),
-        }
-
-
-def push(env: MujocoTask, *force: float) -> Step:
-    return env.step(np.array(force, dtype=np.float32)[:, None])
+@pytest.fixture(autouse=True, params=BACKENDS)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Physics]:
+    """Every test of this file runs on every backend."""
+    monkeypatch.setattr(Bead, "physics", request.param)
+    return request.param
 
 
 def test_a_step_is_the_hand_calculated_one() -> None:
@@ -83,54 +30,6 @@ def test_a_step_is_the_hand_calculated_one() -> None:
     assert env.spec.action_names == ["push"]
     # Sensors are computed before the last physics step moves the mass.
     np.testing.assert_allclose(step.obs["privileged"][:, 0], [0.01, 9.98, 20], rtol=1e-6)
-
-
-@pytest.mark.parametrize("asset", ["cartpole.xml", "quadruped.xml"])
-def test_equals_a_plain_loop_bit_for_bit(asset: str) -> None:
-    class Free(Bead):
-        def __init__(self) -> None:
-            model = load_asset(asset)
-            MujocoTask.__init__(
-                self,
-                model,
-                name="test:free",
-                num_envs=4,
-                threads=2,
-                frame_skip=4,
-                observations={"policy": model.nq + model.nv},
-                reward_terms=(),
-                options=TaskOptions(episode_seconds=100.0),
-            )
-
-        def _start(self, rows: np.ndarray, rng: np.random.Generator) -> None:
-            self.qvel[rows] = rng.normal(size=(rows.size, self.model.nv))
-
-        def _rewards(self, actions: np.ndarray) -> dict[str, np.ndarray]:
-            return {"none": np.zeros(4)}
-
-        def _terminated(self) -> np.ndarray:
-            return np.zeros(4, dtype=bool)
-
-        def _observe(self, rows: Rows, rng: np.random.Generator) -> Observations:
-            return {"policy": columns(self.qpos[rows], self.qvel[rows])}
-
-    env = Free()
-    env.reset(seed=5)
-    plain = [mujoco.MjData(env.model) for _ in range(4)]
-    for data, qpos, qvel in zip(plain, env.qpos, env.qvel, strict=True):
-        data.qpos[:], data.qvel[:] = qpos, qvel
-    rng = np.random.default_rng(1)
-    for _ in range(60):
-        actions = rng.uniform(-1, 1, (4, env.spec.num_actions))
-        env.step(actions)
-        for data, action in zip(plain, actions, strict=True):
-            data.ctrl[:] = action
-            for _ in range(4):
-                mujoco.mj_step(env.model, data)
-    for data, qpos, qvel, sensors in zip(plain, env.qpos, env.qvel, env.sensors, strict=True):
-        np.testing.assert_array_equal(qpos, data.qpos)
-        np.testing.assert_array_equal(qvel, data.qvel)
-        np.testing.assert_array_equal(sensors, data.sensordata)
 
 
 def test_time_limit_truncates_exactly_at_the_limit_and_resets_within_the_step() -> None:
@@ -256,7 +155,7 @@ def test_an_action_that_is_not_finite_ends_only_its_own_episode(value: float) ->
 def test_a_state_that_blows_up_ends_the_episode_with_finite_numbers(
     value: float, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # MuJoCo keeps a log of its warnings in the working directory
+    monkeypatch.chdir(tmp_path)
     env = Bead(num_envs=4, threads=threads, episode_seconds=0.2)
     env.reset(seed=0)
     env.qvel[2, 0] = value
@@ -270,6 +169,26 @@ def test_a_state_that_blows_up_ends_the_episode_with_finite_numbers(
     after = push(env, 1.0, 1.0, 1.0, 1.0)
     np.testing.assert_allclose(after.reward, 0.7, rtol=1e-6)
     assert env.nonfinite_resets == 1
+    env.close()
+    assert not list(tmp_path.iterdir()), "MuJoCo's MUJOCO_LOG.TXT"
+
+
+def test_lost_episodes_are_logged_at_once_and_then_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    env = Bead(num_envs=3)
+    env.reset(seed=0)
+    env.qvel[:2] = np.nan
+    push(env, 0.0, 0.0, np.nan)
+    assert caplog.messages[0].startswith(
+        "test:bead: 3 episodes were lost, because an action or the state was not finite (3"
+    )
+    assert "MuJoCo: Nan, Inf or huge value in QVEL" in caplog.messages[0]
+    for _ in range(5):
+        push(env, np.nan, 0.0, 0.0)
+    assert len(caplog.messages) == 1
+    env._told_at -= 60.0
+    push(env, np.nan, 0.0, 0.0)
+    assert "6 episodes" in caplog.messages[1]
+    assert "(9 so far)" in caplog.messages[1]
 
 
 def test_wrong_use_says_what_is_wrong() -> None:
@@ -291,37 +210,3 @@ def test_num_envs_must_be_a_positive_count(count: Any) -> None:
         Bead(num_envs=count)
     with pytest.raises(ConfigError, match=r"env\.threads"):
         Bead(num_envs=1, threads=-1)
-
-
-def test_render_draws_the_asked_environment() -> None:
-    env = Bead(num_envs=2)
-    env.reset(seed=0)
-    ball = env.render(env=0, width=96, height=64)
-    assert (ball.shape, ball.dtype) == ((64, 96, 3), np.dtype(np.uint8))
-    nothing = env.render(env=1, width=96, height=64)  # ten metres away, out of the picture
-    assert ball[32, 48].max() > 60, "the ball is in the middle"
-    assert ball[32, 48, 0] > ball[32, 48, 2], "and it is orange"
-    assert nothing.max() == 0
-    assert env.render(env=0, width=48, height=32).shape == (32, 48, 3)
-    env.close()
-
-
-def test_the_backend_is_the_one_asked_for_or_the_first_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MUJOCO_GL", "OSMesa")
-    assert offscreen.backend_name() == "osmesa"
-    monkeypatch.delenv("MUJOCO_GL")
-    monkeypatch.setattr(offscreen.sys, "platform", "linux")
-    monkeypatch.setattr(offscreen, "_loads", lambda library: library.startswith("libOSMesa"))
-    assert offscreen.backend_name() == "osmesa"
-    monkeypatch.setattr(offscreen, "_loads", lambda library: True)
-    assert offscreen.backend_name() == "egl"
-
-
-def test_without_a_backend_the_packages_to_install_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(offscreen.sys, "platform", "linux")
-    monkeypatch.setattr(offscreen, "_LIBRARIES", {"egl": ("libNoSuchThing.so.1",)})
-    env = Bead(num_envs=1)
-    env.reset(seed=0)
-    with pytest.raises(EnvironmentFault, match="apt-get install libegl1"):
-        env.render()

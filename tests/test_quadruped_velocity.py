@@ -5,7 +5,9 @@ from itertools import pairwise
 import mujoco
 import numpy as np
 import pytest
+from helpers_mujoco import BACKENDS
 
+from appo_collector.envs.physics import Physics
 from appo_collector.envs.quadruped_velocity import STANDING, QuadrupedVelocity
 from appo_common.errors import ConfigError
 
@@ -164,7 +166,7 @@ def test_landing_feet_are_paid_by_the_time_they_were_up() -> None:
     env.reset(seed=0)
     env.command[:] = [[0.5, 0.0, 0.0]]
     env._airborne[:] = [[0.3, 0.22, 0.0, 0.5]]
-    env.sensors[:] = [[20.0, 20.0, 20.0, 0.0]]  # the last foot is still up, the third was never
+    env.sensors = np.array([[20.0, 20.0, 20.0, 0.0]])  # the last foot is still up, the third was never
     assert env._swings()[0] == pytest.approx(0.18 + 0.10)
     env.command[:] = 0.0
     assert env._swings()[0] == 0
@@ -180,6 +182,36 @@ def test_same_seed_same_trajectory_with_any_number_of_threads() -> None:
     reference = play(1, seed=0)
     np.testing.assert_array_equal(play(2, seed=0), reference)
     assert not np.array_equal(play(1, seed=1), reference)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_randomised_robots_differ_as_asked(backend: type[Physics], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QuadrupedVelocity, "physics", backend)
+    env = QuadrupedVelocity(8, friction=[0.5, 0.8], mass=[1.1, 1.4], gain=[0.9, 1.0], **STILL)
+    env.reset(seed=0)
+    nominal = env.model
+    for field, low, high in (("geom_friction", 0.5, 0.8), ("body_mass", 1.1, 1.4), ("actuator_gainprm", 0.9, 1.0)):
+        value = getattr(nominal, field)
+        factors = (env.model_field(field)[:, value > 0] / value[value > 0]).T
+        assert len(np.unique(factors[0])) == 8, "one factor per environment"
+        np.testing.assert_allclose(factors, np.broadcast_to(factors[0], factors.shape))
+        assert ((factors >= low) & (factors <= high)).all()
+    for _ in range(100):
+        env.step(zeros(env))
+    weight = env.model_field("body_mass").sum(axis=1) * 9.81
+    np.testing.assert_allclose(env.sensors.sum(axis=1), weight, rtol=0.05)
+    # The torque term knows the environment's own controllers.
+    actions = np.tile(np.linspace(-1, 1, 12), (8, 1))
+    data = mujoco.MjData(nominal)
+    data.qpos[:], data.qvel[:], data.ctrl[:] = env.qpos[3], env.qvel[3], env._control(actions)[3]
+    mujoco.mj_forward(env._physics.model_of(3), data)
+    assert env._torque_square(actions)[3] == pytest.approx(np.square(data.actuator_force).sum(), rel=1e-6)
+
+
+def test_ranges_of_one_draw_no_random_numbers() -> None:
+    plain, ones = QuadrupedVelocity(4), QuadrupedVelocity(4, friction=[1, 1], mass=[1, 1], gain=[1.0, 1.0])
+    np.testing.assert_array_equal(plain.reset(seed=3)["policy"], ones.reset(seed=3)["policy"])
+    assert plain._rng.bit_generator.state == ones._rng.bit_generator.state
 
 
 def test_wrong_overrides_are_named() -> None:

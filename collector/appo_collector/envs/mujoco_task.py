@@ -1,18 +1,21 @@
-"""Base of the native tasks: a batch of MuJoCo simulations, stepped together by ``mujoco.rollout``."""
+"""Base of the native tasks: a batch of MuJoCo simulations, written as NumPy functions over the whole batch."""
 
 from __future__ import annotations
 
+import logging
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
 import mujoco
 import numpy as np
-from mujoco.rollout import Rollout
 
 from appo_collector.envs.contract import Observations, Step, VectorEnv
 from appo_collector.envs.offscreen import Offscreen
-from appo_collector.envs.options import TaskOptions
+from appo_collector.envs.options import CommonOptions, TaskOptions
+from appo_collector.envs.physics import Physics, best_physics
+from appo_collector.envs.physics_models import array_of, check_models
 from appo_common.errors import ConfigError, EnvironmentFault
 from appo_common.spec import EnvSpec, ObservationGroup
 
@@ -20,9 +23,9 @@ Rows = slice | np.ndarray
 """Which environments: ``ALL`` or an index array ``[E]``."""
 ALL = slice(None)
 _ASSETS = Path(__file__).parent / "assets"
-_FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS.value
-_SANE = 1e6
-"""A state value beyond this (metres, radians, seconds or their rates) counts as blown up, as NaN does."""
+_TELL_AGAIN_S = 60.0
+
+logger = logging.getLogger(__name__)
 
 
 def load_asset(name: str) -> mujoco.MjModel:
@@ -31,19 +34,20 @@ def load_asset(name: str) -> mujoco.MjModel:
 
 
 class MujocoTask(VectorEnv):
-    """N environments of one model. A task is a subclass that writes five functions over the whole batch:
-    :meth:`_start`, :meth:`_control`, :meth:`_rewards`, :meth:`_terminated` and :meth:`_observe`.
+    """N environments of one model, or of several of one layout. A task is a subclass that writes five functions
+    over the whole batch: :meth:`_start`, :meth:`_control`, :meth:`_rewards`, :meth:`_terminated`, :meth:`_observe`.
 
-    The physics state alone decides what happens next (the solver starts cold at every environment step, or
-    the model switches warm starting off), so results do not depend on the number of threads.
+    Nothing depends on the number of threads. ``docs/mujoco-tasks.md`` has an example.
     """
 
     camera = "track"
-    """Name of the model's camera that :meth:`render` looks through."""
+    """Name of the model's camera that :meth:`render` looks through; without it the model's free camera is used."""
+    physics: type[Physics] | None = None
+    """Backend; None takes the one for the installed MuJoCo."""
 
     def __init__(
         self,
-        model: mujoco.MjModel,
+        model: mujoco.MjModel | Sequence[mujoco.MjModel],
         *,
         name: str,
         num_envs: int,
@@ -51,60 +55,94 @@ class MujocoTask(VectorEnv):
         frame_skip: int,
         observations: dict[str, int],
         reward_terms: Sequence[str],
-        options: TaskOptions,
+        options: CommonOptions,
+        episode_limit: int | None = None,
+        action_names: Sequence[str] | None = None,
+        action_low: Sequence[float] = (),
+        action_high: Sequence[float] = (),
     ) -> None:
         """Describe the task and allocate the batch.
 
-        ``observations`` gives the length of each group's vector (float32); ``frame_skip`` the physics steps
-        per environment step; ``threads`` of 0 or 1 simulates on the calling thread.
-        Raises ConfigError for counts that are not positive whole numbers.
+        Of several models environment i gets ``model[i % len(model)]``. ``observations`` gives the length of each
+        group's vector (float32); ``frame_skip`` the physics steps per environment step; ``threads`` of 0 or 1
+        simulates on the calling thread; ``episode_limit`` the environment steps of an episode, where it is not
+        ``options.episode_seconds``. An action has one component per name in ``action_names``, by default one per
+        actuator; ``action_low`` and ``action_high`` are the bounds that the task accepts, if it has any.
+        Raises ConfigError for counts that are not positive whole numbers, and for models that do not fit together.
         """
         _require_count("num_envs", num_envs, least=1)
         _require_count("threads", threads, least=0)
-        # A blown-up state must stay visible here, not be replaced by the model's default pose.
-        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET.value
-        step_dt = model.opt.timestep * frame_skip
+        models = [model] if isinstance(model, mujoco.MjModel) else list(model)
+        check_models(models, num_envs)
+        for each in models:
+            # A blown-up state must stay visible here, not be replaced by the model's default pose.
+            each.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET.value
+        first = models[0]
+        step_dt = first.opt.timestep * frame_skip
+        if episode_limit is None:
+            if not isinstance(options, TaskOptions):
+                raise TypeError("an episode needs either episode_limit or options with episode_seconds")
+            episode_limit = max(1, round(options.episode_seconds / step_dt))
+        if action_names is None:
+            action_names = [first.actuator(index).name for index in range(first.nu)]
         self.spec = EnvSpec(
             name=name,
             observations={group: ObservationGroup(shape=[size]) for group, size in observations.items()},
-            num_actions=model.nu,
+            num_actions=len(action_names),
             num_envs=num_envs,
-            episode_limit=max(1, round(options.episode_seconds / step_dt)),
+            episode_limit=episode_limit,
             step_dt=step_dt,
             reward_terms=list(reward_terms),
-            action_names=[model.actuator(index).name for index in range(model.nu)],
+            action_names=list(action_names),
+            action_low=list(action_low),
+            action_high=list(action_high),
         )
-        self.model = model
+        self.model = first
+        """The model, or the first of several. What is written to it after construction has no effect."""
+        self.models = models
         self.frame_skip = frame_skip
         self.nonfinite_resets = 0
         """Episodes ended so far because the state or the action of the environment was not finite."""
-        self._stagger = options.stagger
-        self._allocate(num_envs, threads)
-
-    def _allocate(self, num_envs: int, threads: int) -> None:
-        model, skip = self.model, self.frame_skip
-        self._rng: np.random.Generator | None = None  # none before the first reset
+        self._told_at, self._untold = -_TELL_AGAIN_S, 0
+        self._limit, self._stagger = episode_limit, options.stagger
+        self._rng: np.random.Generator | None = None  # none before the first reset, and after close
         self._offscreen: Offscreen | None = None  # none before the first picture
-        workers = threads if threads > 1 else 0
-        self._rollout: Rollout | None = Rollout(nthread=workers)
-        self._models = [model] * num_envs
-        self._datas = [mujoco.MjData(model) for _ in range(max(workers, 1))]
-        self._scratch = mujoco.MjData(model)
-        state_size = mujoco.mj_stateSize(model, _FULL)
-        self._state = np.zeros((num_envs, state_size))
-        self._trace = np.zeros((num_envs, skip, state_size))
-        self._sensor_trace = np.zeros((num_envs, skip, model.nsensordata))
-        self._control_trace = np.zeros((num_envs, skip, model.nu))
-        # The full-physics state begins with the time, the positions and the velocities.
-        self.qpos = self._state[:, 1 : 1 + model.nq]
-        """``[N, nq]`` float64 view of the state."""
-        self.qvel = self._state[:, 1 + model.nq : 1 + model.nq + model.nv]
+        self._physics = (self.physics or best_physics())(models, num_envs, threads)
+        self.qpos = self._physics.qpos
+        """``[N, nq]`` float64 view of the state; live and writable, as the next two."""
+        self.qvel = self._physics.qvel
         """``[N, nv]`` float64 view of the state."""
-        self.sensors = np.zeros((num_envs, model.nsensordata))
+        self.act = self._physics.act
+        """``[N, na]`` float64, the activations of actuators that have them."""
+        self.sensors = self._physics.sensors
         """``[N, nsensordata]`` float64; MuJoCo computes them before it integrates, so after a step they
         belong to the state one physics step earlier, after a reset to the reset state."""
         self.age = np.zeros(num_envs, dtype=np.int64)
         """``[N]`` environment steps since the episode began."""
+
+    def data_field(self, name: str) -> np.ndarray:
+        """Return ``[N, ...]``, a live array of any field of MjData: ``xpos``, ``site_xpos``, ``qfrc_constraint``, ...
+
+        It is as fresh as :attr:`sensors`. Ask in ``__init__``, after ``super().__init__``, and keep it.
+        Fields that MuJoCo computes only for some sensor hold rubbish without it: ``cfrc_ext``, ``cfrc_int`` and
+        ``cacc`` need an accelerometer anywhere in the model, ``subtree_linvel`` a subtreelinvel sensor.
+        Raises ConfigError with MuJoCo before 3.17, EnvironmentFault for an unknown name or a first use after a reset.
+        """
+        return self._physics.data_field(name)
+
+    def model_field(self, name: str) -> np.ndarray:
+        """Return ``[N, ...]``: an array of MjModel, such as ``body_mass``, in every environment; not to be written."""
+        return self._physics.model_field(name)
+
+    def set_model_field(self, name: str, rows: np.ndarray, values: np.ndarray | float) -> None:
+        """Give the environments ``rows`` (``[E]``, sorted) their own ``values`` of an array of MjModel.
+
+        ``values`` is ``[E, ...]``, or anything that broadcasts to it, in the units of MJCF. What MuJoCo derives from
+        the model (weights, inertias in the default pose) follows by itself. For use in :meth:`_randomize`.
+        Raises EnvironmentFault for a name that is no such array.
+        """
+        shape = (len(rows), *array_of(self.model, name).shape)
+        self._physics.set_model_field(name, rows, np.broadcast_to(values, shape))
 
     # What a task writes. ``rows`` is ALL or an index array; arrays have one row for each of them.
 
@@ -128,6 +166,9 @@ class MujocoTask(VectorEnv):
     def _observe(self, rows: Rows, rng: np.random.Generator) -> Observations:
         """Return fresh float32 observations of ``rows``; ``rng`` is for their noise."""
 
+    def _randomize(self, rows: np.ndarray, rng: np.random.Generator) -> None:
+        """Change the models of ``rows`` with :meth:`set_model_field` before :meth:`_start`; by default nothing."""
+
     def _advance(self, actions: np.ndarray, rng: np.random.Generator) -> None:
         """Update what the task remembers, after the rewards and before the observations of a step."""
 
@@ -147,14 +188,15 @@ class MujocoTask(VectorEnv):
         An action that is not finite, or a state that blew up, ends its episode as terminated with reward 0.
         Raises EnvironmentFault for actions of another shape, and before the first reset or after close.
         """
-        if self._rng is None or self._rollout is None:
+        if self._rng is None:
             raise EnvironmentFault(f"{self.spec.name}: step() before reset() or after close()")
         actions, failed = self._finite(actions)
-        failed |= ~self._simulate(self._rollout, self._control(actions))
+        failed |= ~self._physics.step(self._control(actions), self.frame_skip)
         self.age += 1
         terminated = self._terminated() | failed
         truncated = (self.age >= self._limit) & ~failed
-        self.nonfinite_resets += int(failed.sum())
+        if failed.any():
+            self._tell(int(failed.sum()))
         terms = {name: np.where(failed, 0.0, term) for name, term in self._rewards(actions).items()}
         self._advance(actions, self._rng)
         obs = self._observe(ALL, self._rng)
@@ -177,25 +219,19 @@ class MujocoTask(VectorEnv):
 
         Raises EnvironmentFault when no OpenGL backend works, naming the packages to install.
         """
-        if self._offscreen is None or self._offscreen.size != (width, height):
+        base = self.models[env % len(self.models)]
+        if self._offscreen is None or self._offscreen.made_for != (base, width, height):
             self._close_offscreen()
-            self._offscreen = Offscreen(self.model, width, height)
-        self._forward(env)
-        return self._offscreen.draw(self._scratch, self.camera)
+            self._offscreen = Offscreen(base, width, height)
+        return self._offscreen.draw(self._physics.model_of(env), self._physics.data_of(env), self.camera)
 
     def close(self) -> None:
         """Stop the threads and free the picture's context. May be called twice."""
-        if self._rollout is not None:
-            self._rollout.close()
-            self._rollout = None
+        self._rng = None
+        self._physics.close()
         self._close_offscreen()
 
     # The machinery.
-
-    @property
-    def _limit(self) -> int:
-        assert self.spec.episode_limit is not None
-        return self.spec.episode_limit
 
     def _finite(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the actions as float64, rows that are not finite set to zero, and which those are."""
@@ -205,50 +241,26 @@ class MujocoTask(VectorEnv):
         bad = ~np.isfinite(actions).all(axis=1)
         return np.where(bad[:, None], 0.0, actions).astype(np.float64, copy=False), bad
 
-    def _simulate(self, rollout: Rollout, control: np.ndarray) -> np.ndarray:
-        """Advance the physics with ``[N, nu]`` controls held; return ``[N]`` bool, which came through.
-
-        The others are left in the model's default pose, where every number is finite.
-        """
-        self._control_trace[:] = control[:, None, :]
-        rollout.rollout(
-            self._models,
-            self._datas,
-            self._state,
-            self._control_trace,
-            skip_checks=True,
-            nstep=self.frame_skip,
-            state=self._trace,
-            sensordata=self._sensor_trace,
-        )
-        after = self._trace[:, -1]
-        # On a warning MuJoCo stops a simulation and repeats its last state, so its clock stops early.
-        on_time = after[:, 0] > self._state[:, 0] + (self.frame_skip - 0.5) * self.model.opt.timestep
-        healthy = on_time & (np.abs(after) < _SANE).all(axis=1)  # a comparison with NaN is false
-        kept = ALL if healthy.all() else healthy
-        self._state[kept] = after[kept]
-        self.sensors[kept] = self._sensor_trace[kept, -1]
-        if kept is not ALL:
-            self._default_pose(np.flatnonzero(~healthy))
-        return healthy
-
-    def _default_pose(self, rows: np.ndarray) -> None:
-        self._state[rows] = 0.0
-        self.qpos[rows] = self.model.qpos0
-
     def _begin(self, rows: np.ndarray, rng: np.random.Generator) -> None:
-        """Start new episodes in ``rows``, with sensors that belong to the new states."""
-        self._default_pose(rows)
+        """Start new episodes in ``rows``, with sensors and data fields that belong to the new states."""
+        self._randomize(rows, rng)
+        self._physics.reset(rows)
         self._start(rows, rng)
+        self._physics.forward(rows)
         self.age[rows] = 0
-        if self.model.nsensordata:
-            for row in rows:
-                self._forward(row)
-                self.sensors[row] = self._scratch.sensordata
 
-    def _forward(self, row: int) -> None:
-        mujoco.mj_setState(self.model, self._scratch, self._state[row], _FULL)
-        mujoco.mj_forward(self.model, self._scratch)
+    def _tell(self, failed: int) -> None:
+        """Count environments that were lost, and log them: at once, then not more often than every minute."""
+        self.nonfinite_resets += failed
+        self._untold += failed
+        now = time.monotonic()
+        if now - self._told_at >= _TELL_AGAIN_S:
+            said = f" MuJoCo: {' '.join(self._physics.warnings[0].split())}" if self._physics.warnings else ""
+            logger.warning(
+                "%s: %d episodes were lost, because an action or the state was not finite (%d so far).%s",
+                *(self.spec.name, self._untold, self.nonfinite_resets, said),
+            )
+            self._told_at, self._untold = now, 0
 
     def _close_offscreen(self) -> None:
         if self._offscreen is not None:

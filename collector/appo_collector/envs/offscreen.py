@@ -68,21 +68,27 @@ class Offscreen:
         except Exception as error:  # each backend raises errors of its own when a driver is missing
             raise EnvironmentFault(_HELP.format(reason=f"backend {backend!r} failed ({error})")) from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
-        self.size = (width, height)
-        self._model = model
+        self.made_for = (model, width, height)
         self._scene = mujoco.MjvScene(model, maxgeom=2000)
         self._view = mujoco.MjvOption()
 
-    def draw(self, data: mujoco.MjData, camera: str) -> np.ndarray:
-        """Return a fresh ``[height, width, 3]`` uint8 RGB picture of ``data`` seen by the named camera."""
-        width, height = self.size
+    def draw(self, model: mujoco.MjModel, data: mujoco.MjData, camera: str) -> np.ndarray:
+        """Return a fresh ``[height, width, 3]`` uint8 RGB picture of ``data`` seen by the named camera.
+
+        ``model`` is the one the context was made for or a copy with other values, but the same meshes and textures.
+        A model without such a camera is seen by its free one.
+        """
+        _, width, height = self.made_for
         picture = np.empty((height, width, 3), dtype=np.uint8)
         seen_by = mujoco.MjvCamera()
-        seen_by.type = mujoco.mjtCamera.mjCAMERA_FIXED
-        seen_by.fixedcamid = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_CAMERA.value, camera)
+        camera_id = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA.value, camera)
+        if camera_id < 0:
+            mujoco.mjv_defaultFreeCamera(model, seen_by)
+        else:
+            seen_by.type, seen_by.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, camera_id
         self._gl.make_current()
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
-        mujoco.mjv_updateScene(self._model, data, self._view, None, seen_by, everything, self._scene)
+        mujoco.mjv_updateScene(model, data, self._view, None, seen_by, everything, self._scene)
         area = mujoco.MjrRect(0, 0, width, height)
         mujoco.mjr_render(area, self._scene, self._context)
         mujoco.mjr_readPixels(picture, None, area, self._context)

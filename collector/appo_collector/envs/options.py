@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from appo_common.errors import ConfigError
 
-Options = TypeVar("Options", bound="TaskOptions")
+Options = TypeVar("Options", bound="CommonOptions")
 
 
 def option(default: Any, *, low: float = 0.0, high: float = math.inf) -> Any:
@@ -23,15 +23,21 @@ def option(default: Any, *, low: float = 0.0, high: float = math.inf) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskOptions:
+class CommonOptions:
     """Options that every native task has."""
+
+    stagger: bool = option(False)
+    """Start the first episode after ``reset`` at a random age in every environment, so that the time-outs of
+    a batch are spread. Those first episodes are shorter than the limit; leave it off for evaluation."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskOptions(CommonOptions):
+    """Options of a task that measures its episodes in seconds."""
 
     episode_seconds: float = option(10.0, low=1e-3)
     """Simulated seconds after which an episode is truncated; rounded to whole environment steps, at
     least one."""
-    stagger: bool = option(False)
-    """Start the first episode after ``reset`` at a random age in every environment, so that the time-outs of
-    a batch are spread. Those first episodes are shorter than the limit; leave it off for evaluation."""
 
 
 def read_options(kind: type[Options], overrides: Mapping[str, Any]) -> Options:

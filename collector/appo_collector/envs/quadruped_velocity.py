@@ -41,6 +41,12 @@ class QuadrupedOptions(TaskOptions):
     """Joint angle (rad) that an action of 1 adds to the standing pose."""
     observation_noise: float = option(1.0)
     """Multiplies the noise of the ``policy`` group; 0 switches it off."""
+    friction: tuple[float, float] = option((1.0, 1.0), low=0.01, high=10.0)
+    """Range of a factor for the friction of feet and floor, drawn at each start of an episode."""
+    mass: tuple[float, float] = option((1.0, 1.0), low=0.1, high=10.0)
+    """Range of a factor for all masses and inertias, likewise."""
+    gain: tuple[float, float] = option((1.0, 1.0), low=0.1, high=10.0)
+    """Range of a factor for stiffness and damping of the joint controllers, likewise."""
 
 
 class QuadrupedVelocity(MujocoTask):
@@ -73,8 +79,28 @@ class QuadrupedVelocity(MujocoTask):
         self._command_steps = max(1, round(self.options.command_seconds / self.spec.step_dt))
         self._previous = np.zeros((num_envs, 12))
         self._airborne = np.zeros((num_envs, 4))  # seconds that each foot has been off the ground
+        self._gain = np.ones((num_envs, 1))  # factor of the controllers' stiffness and damping
         noise = np.repeat([0.05, 0.03, 0.0, 0.01, 0.05, 0.0], [3, 3, 3, 12, 12, 12])
         self._noise = noise * self.options.observation_noise
+
+    def _randomize(self, rows: np.ndarray, rng: np.random.Generator) -> None:
+        chosen = self.options
+        self._vary(rows, rng, chosen.friction, "geom_friction")
+        self._vary(rows, rng, chosen.mass, "body_mass", "body_inertia")
+        gain = self._vary(rows, rng, chosen.gain, "actuator_gainprm", "actuator_biasprm")
+        self._gain[rows, 0] = gain
+
+    def _vary(
+        self, rows: np.ndarray, rng: np.random.Generator, span: tuple[float, float], *fields: str
+    ) -> np.ndarray | float:
+        """Multiply model fields of ``rows`` by a factor from ``span``, one per environment; return the factors."""
+        if span == (1.0, 1.0):
+            return 1.0  # costs neither time nor random numbers
+        factors = rng.uniform(*span, rows.size)
+        for field in fields:
+            nominal = getattr(self.model, field)
+            self.set_model_field(field, rows, np.multiply.outer(factors, nominal))
+        return factors
 
     def _start(self, rows: np.ndarray, rng: np.random.Generator) -> None:
         heading = rng.uniform(-np.pi, np.pi, rows.size)
@@ -135,7 +161,7 @@ class QuadrupedVelocity(MujocoTask):
         low, high = self.model.actuator_forcerange.T
         gain, damping = self.model.actuator_gainprm[:, 0], -self.model.actuator_biasprm[:, 2]
         error = self._control(actions) - self.qpos[:, _JOINTS]
-        return _square(np.clip(gain * error - damping * self.qvel[:, 6:], low, high))
+        return _square(np.clip(self._gain * (gain * error - damping * self.qvel[:, 6:]), low, high))
 
     def _terminated(self) -> np.ndarray:
         x, y = self.qpos[:, 4], self.qpos[:, 5]
