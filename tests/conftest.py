@@ -1,9 +1,12 @@
-"""Fixtures of the end-to-end tests: real processes, which are gone when the test is over."""
+"""Fixtures: real processes, which are gone when the test is over, and a module as a user would write one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers_e2e import Launcher, Learner, launching, sync_run
@@ -32,3 +35,15 @@ def sync_reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Learner
             launch.collector(learner.address)
         assert learner.exit_code(55.0) == 0, learner.text
         yield learner
+
+
+@pytest.fixture
+def user_module(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a module ``users_robot`` with the given attributes where an import finds it."""
+
+    def install(**attributes: Any) -> None:
+        module = types.ModuleType("users_robot")
+        vars(module).update(attributes)
+        monkeypatch.setitem(sys.modules, "users_robot", module)
+
+    return install

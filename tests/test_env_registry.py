@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,18 +11,6 @@ from appo_collector.envs.cartpole_swingup import CartpoleSwingup
 from appo_collector.envs.contract import VectorEnv
 from appo_collector.envs.registry import TASKS, make_env
 from appo_common.errors import ConfigError, EnvironmentFault
-
-
-@pytest.fixture
-def user_module(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Put a module ``users_robot`` with the given attributes where an import finds it."""
-
-    def install(**attributes: Any) -> None:
-        module = types.ModuleType("users_robot")
-        vars(module).update(attributes)
-        monkeypatch.setitem(sys.modules, "users_robot", module)
-
-    return install
 
 
 @pytest.mark.parametrize("name", list(TASKS))

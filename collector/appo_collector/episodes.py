@@ -29,7 +29,7 @@ class EpisodeTracker:
     def step(self, step: Step) -> None:
         """Add one environment step of all environments."""
         self._returns += step.reward
-        self._lengths += 1
+        self._lengths += 1 if step.valid is None else step.valid
         reported = step.info.get("terms", {})
         for name, sums in self._terms.items():
             if name not in reported:

@@ -7,14 +7,15 @@ import select
 import time
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from appo_collector.control import RunEnded, SessionLost
 from appo_collector.envs.contract import VectorEnv
 from appo_collector.envs.registry import make_env
+from appo_collector.envs.watchdog import Watchdog
 from appo_collector.policy import Policy
 from appo_collector.rollout import RolloutLoop
+from appo_collector.seeds import seeds_of
 from appo_collector.session import Identity, Session
 from appo_common import sockets
 from appo_common.errors import ConfigError
@@ -49,24 +50,25 @@ class Collector:
         self._stop = stop
         self._env: VectorEnv | None = None
         self._env_config: object = None
+        self._watchdog = Watchdog()
 
     def run(self) -> str:
         """Collect until the run ends; return the reason."""
         torch.set_num_threads(self._options.threads)
         ctx = sockets.context()
-        try:
-            while True:
-                try:
-                    self._run_session(Session(ctx, self._options.connect, self._options.identity, self._stop))
-                except RunEnded as ended:
-                    return str(ended)
-                except SessionLost as lost:
-                    logger.warning("%s; joining again", lost)
-                    self._pause(REJOIN_PAUSE_S)
-        finally:
-            if self._env is not None:
-                self._env.close()
-            ctx.destroy(linger=0)  # every session has closed its own sockets, with its own linger
+        with self._watchdog:
+            try:
+                while True:
+                    try:
+                        self._run_session(Session(ctx, self._options.connect, self._options.identity, self._stop))
+                    except RunEnded as ended:
+                        return str(ended)
+                    except SessionLost as lost:
+                        logger.warning("%s; joining again", lost)
+                        self._pause(REJOIN_PAUSE_S)
+            finally:
+                self._close_env()
+                ctx.destroy(linger=0)  # every session has closed its own sockets, with its own linger
 
     def _pause(self, seconds: float) -> None:
         """Let ``seconds`` pass, or less if this process is asked to stop."""
@@ -82,9 +84,10 @@ class Collector:
             policy = Policy(env.spec, groups, welcome.train["actor"], self._options.device)
             session.subscribe(policy.layout)
             num_steps = int(welcome.train["num_steps_per_env"])
-            env_seed, policy_seed = _seeds(welcome.seed)
+            env_seed, policy_seed = seeds_of(welcome.seed)
             torch.manual_seed(policy_seed)
-            loop = RolloutLoop(session, env, policy, num_steps, env_seed)  # its reset may take long: before READY
+            # Its reset may take long: before READY.
+            loop = RolloutLoop(session, env, policy, num_steps, env_seed, self._watchdog)
             session.ready(env.spec, rollout_layout(env.spec, num_steps, groups))
             loop.run()
         except SessionLost:
@@ -99,16 +102,23 @@ class Collector:
     def _environment(self, welcome: Welcome) -> VectorEnv:
         """Build the environment of the run, or keep the one at hand if it is the same."""
         num_envs = self._options.identity.num_envs or int(welcome.env["num_envs"])
-        config = (welcome.env["name"], num_envs, welcome.env["overrides"])
-        if self._env is not None and config != self._env_config:
-            self._env.close()
-            self._env = None
+        name, overrides, scaling = (welcome.env[key] for key in ("name", "overrides", "action_scaling"))
+        config = (name, num_envs, overrides, scaling)
+        if config != self._env_config:
+            self._close_env()
         if self._env is None:
             started = time.monotonic()
-            self._env = make_env(*config, threads=self._options.threads)
+            with self._watchdog.watching(name, "building it"):
+                self._env = make_env(name, num_envs, overrides, self._options.threads, scaling)
             self._env_config = config
-            logger.info("built %d × %s in %.1f s", num_envs, config[0], time.monotonic() - started)
+            logger.info("built %d × %s in %.1f s", num_envs, name, time.monotonic() - started)
         return self._env
+
+    def _close_env(self) -> None:
+        if self._env is not None:
+            with self._watchdog.watching(self._env.spec.name, "close()"):
+                self._env.close()
+            self._env = None
 
 
 def _groups(session: Session, welcome: Welcome, spec: EnvSpec) -> dict[str, list[str]]:
@@ -118,10 +128,3 @@ def _groups(session: Session, welcome: Welcome, spec: EnvSpec) -> dict[str, list
     except ConfigError:
         session.offer(spec)  # the learner can name the file to change: it answers with REJECT, or ends the run
         raise
-
-
-def _seeds(entropy: list[int]) -> tuple[int, int]:
-    """Derive the seeds of the environment and of the policy's noise; ``entropy`` is WELCOME's ``seed``."""
-    sequence = np.random.SeedSequence(entropy[0], spawn_key=tuple(entropy[1:]))
-    env_seed, policy_seed = sequence.generate_state(2, np.uint64)
-    return int(env_seed >> np.uint64(1)), int(policy_seed >> np.uint64(1))

@@ -10,6 +10,7 @@ import numpy as np
 
 from appo_collector.envs.contract import Observations, Step, VectorEnv
 from appo_collector.envs.guard import Guard
+from appo_collector.envs.watchdog import Watchdog
 from appo_collector.episodes import EpisodeTracker
 from appo_collector.policy import Policy
 from appo_collector.session import Session
@@ -45,10 +46,18 @@ class Timers:
 class RolloutLoop:
     """Fills slots with rollouts for as long as the session lasts. Every rollout is made by one policy version."""
 
-    def __init__(self, session: Session, env: VectorEnv, policy: Policy, num_steps: int, seed: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        env: VectorEnv,
+        policy: Policy,
+        num_steps: int,
+        seed: int,
+        watchdog: Watchdog | None = None,
+    ) -> None:
         """Reset the environments with ``seed`` and start their episodes."""
         self._session = session
-        self._env = Guard(env)
+        self._env = Guard(env, watchdog)
         self._policy = policy
         self._num_steps = num_steps
         self._obs, ages = self._env.reset(seed)
@@ -90,6 +99,8 @@ class RolloutLoop:
         np.copyto(views["rewards"][step], result.reward)
         np.copyto(views["terminated"][step], result.terminated)
         np.copyto(views["truncated"][step], result.truncated)
+        if "valid" in views and result.valid is not None:
+            np.copyto(views["valid"][step], result.valid)
         cut_short = result.truncated & ~result.terminated
         if not cut_short.any():
             return final_count

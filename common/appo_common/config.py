@@ -28,6 +28,7 @@ from appo_common.config_rules import (
     run_problems,
     vtrace_problems,
 )
+from appo_common.spec import ActionScaling
 from appo_common.train_config import Problems, structure_problems
 
 TRAIN_DEFAULTS = {"seed": 1, "max_iterations": 1000, "save_interval": 50}
@@ -60,11 +61,16 @@ class EnvConfig(_Section):
     """The environments that every collector makes."""
 
     name: Annotated[str, Field(min_length=1)] = "mujoco:cartpole-swingup"
-    """``mujoco:<task>`` or ``package.module:factory``. Default: the cart-pole swing-up."""
+    """``mujoco:<task>``, ``gymnasium:<id>``, ``envpool:<id>``, ``unilab:<task>`` or ``package.module:factory``.
+    Default: the cart-pole swing-up."""
     num_envs: Count = 64
     """Environments stepped together by one collector, unless it asks for its own number. Default 64."""
     overrides: dict[str, Any] = {}
     """Keyword arguments of the environment, e.g. ``{episode_seconds: 10}``. Default none."""
+    action_scaling: ActionScaling | None = None
+    """How the policy's actions meet the environment's bounds: ``none``, as they are; ``clip`` to the bounds;
+    ``rescale``, [-1, 1] is mapped to them and the rest clipped. Default: null, that is ``rescale`` where all
+    bounds are finite, else ``none``."""
 
     @field_validator("overrides")
     @classmethod

@@ -141,6 +141,8 @@ def rollout_layout(spec: EnvSpec, num_steps: int, obs_groups: Mapping[str, Seque
         Field("terminated", "bool", (steps, envs)),
         Field("truncated", "bool", (steps, envs)),
     ]
+    if spec.skips_steps:
+        fields += [Field("valid", "bool", (steps, envs))]
     critic = [(name, spec.observations[name]) for name in sorted(set(obs_groups["critic"]))]
     fields += [Field(f"last_obs/{name}", group.dtype, (envs, *group.shape)) for name, group in critic]
     fields += [Field("final_index", "int32", (rows, 2), counted=True)]

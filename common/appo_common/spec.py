@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 PositiveInt = Annotated[int, Field(gt=0)]
+ActionScaling = Literal["none", "clip", "rescale"]
+"""What stands between policy and environment: nothing, a clip to the bounds, or [-1, 1] mapped to them."""
 
 
 class ObservationGroup(BaseModel):
@@ -42,6 +44,15 @@ class EnvSpec(BaseModel):
     """Observation groups by name, e.g. ``policy`` and ``privileged``."""
     num_actions: PositiveInt
     """A: length of one environment's action vector (float32)."""
+    action_nvec: list[PositiveInt] = []
+    """Number of choices of each action component where actions are discrete; empty where they are continuous.
+    An action then holds the whole numbers 0 to n - 1."""
+    action_low: list[float] = []
+    """Lowest value the environment accepts, per action component; empty where it has no bounds or they are unknown."""
+    action_high: list[float] = []
+    """Highest value the environment accepts, per action component; empty with ``action_low``."""
+    action_scaling: ActionScaling = "none"
+    """How the policy's actions become the environment's."""
     num_envs: PositiveInt
     """N: environments stepped together by this collector."""
     episode_limit: PositiveInt | None = None
@@ -52,6 +63,18 @@ class EnvSpec(BaseModel):
     """Names of the reward terms that ``info["terms"]`` reports, already weighted; they sum to the reward."""
     action_names: list[str] = []
     """Joint or actuator names in action order, for export; may be empty."""
+    skips_steps: bool = False
+    """Some steps only reset an environment, as in Gymnasium's NEXT_STEP mode; ``Step.valid`` marks the others."""
+
+    @model_validator(mode="after")
+    def _one_entry_per_action(self) -> EnvSpec:
+        for key in ("action_nvec", "action_low", "action_high"):
+            given = len(getattr(self, key))
+            if given not in (0, self.num_actions):
+                raise ValueError(f"{key} has {given} entries for num_actions = {self.num_actions}")
+        if len(self.action_low) != len(self.action_high):
+            raise ValueError("action_low and action_high must be given together")
+        return self
 
     def zeros(self, group: str, *batch: int) -> np.ndarray:
         """Return zeros of shape ``[*batch, *group shape]`` in the group's dtype."""
@@ -67,11 +90,17 @@ class EnvSpec(BaseModel):
                 return f"observation group {group!r}: this run has {_words(here)}, the collector offers {_words(there)}"
             if here != there:
                 return f"observation group {group!r}: this run has {_words(here)}, the collector offers {_words(there)}"
-        for key in ("num_actions", "episode_limit", "step_dt", "reward_terms"):
+        for key in _SHARED:
             here_value, there_value = getattr(self, key), getattr(other, key)
             if here_value != there_value:
                 return f"{key}: this run has {here_value!r}, the collector offers {there_value!r}"
         return None
+
+
+_SHARED = (
+    *("num_actions", "action_nvec", "action_low", "action_high", "action_scaling"),
+    *("episode_limit", "step_dt", "reward_terms", "skips_steps"),
+)
 
 
 def _words(group: ObservationGroup | None) -> str:

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from rsl_rl.algorithms import PPO
+from rsl_rl.storage import RolloutStorage
 
 from appo_common.config import LearnerConfig
 from appo_common.models import example_observations
 from appo_common.spec import EnvSpec
-from appo_learner.batch import Batch
+from appo_learner.batch import Batch, keep_valid
 from appo_learner.vtrace import vtrace
 
 logger = logging.getLogger(__name__)
@@ -84,6 +85,8 @@ class APPO(PPO):
             self._compute_vtrace(batch, target_log_prob)
         if self.old_log_prob == "target":
             storage.actions_log_prob = target_log_prob.unsqueeze(-1)
+        if batch.valid is not None:
+            self.storage = self._valid_steps(storage, batch.valid)
 
     def is_finite(self) -> bool:
         """Whether every parameter is a number."""
@@ -95,6 +98,16 @@ class APPO(PPO):
         if len(batch.final_index):
             step, column = batch.final_index.unbind(1)
             batch.storage.rewards[step, column] += self.gamma * self.critic(batch.final_obs)
+
+    def _valid_steps(self, storage: RolloutStorage, valid: torch.Tensor) -> RolloutStorage:
+        """Return the steps to train on; steps that only reset an environment are left out (``valid`` is [T, K]).
+
+        They have taken no part in the returns of others: the step before each of them ended its episode.
+        """
+        kept = keep_valid(storage, valid)
+        if self.advantage == "gae" and not self.normalize_advantage_per_mini_batch:
+            kept.advantages = _normalised(kept.advantages, kept.advantages)  # rsl_rl's took all steps in
+        return kept
 
     def _compute_vtrace(self, batch: Batch, target_log_prob: torch.Tensor) -> None:
         storage = batch.storage
@@ -111,7 +124,7 @@ class APPO(PPO):
             c_bar=self.c_bar,
         )
         if not self.normalize_advantage_per_mini_batch:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            advantages = _normalised(advantages, advantages if batch.valid is None else advantages[batch.valid])
         if self.old_log_prob == "target":
             # The surrogate's own ratio starts at 1, so ρ has to be a weight. It comes after the normalisation:
             # a constant baseline drops out of the gradient only when it is weighted too. (With
@@ -119,6 +132,11 @@ class APPO(PPO):
             advantages = advantages * ratios.clamp(max=self.rho_bar)
         storage.returns = targets.unsqueeze(-1)
         storage.advantages = advantages.unsqueeze(-1)
+
+
+def _normalised(advantages: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
+    """Shift and scale ``advantages`` so that those of ``sample`` have mean 0 and standard deviation 1."""
+    return (advantages - sample.mean()) / (sample.std() + 1e-8)
 
 
 def build_appo(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,8 @@ class Batch:
     """``[M, 2]`` int64: step and column of every truncated episode."""
     final_obs: TensorDict
     """The critic's groups at the end of those episodes, ``[M, *group]``."""
+    valid: torch.Tensor | None = None
+    """``[T, K]`` bool where environments skip steps: False for a step that only reset an environment."""
 
 
 class Stager:
@@ -58,7 +61,7 @@ class Stager:
             _copy_to_device(host, storage)
             last_obs.copy_(host_last, non_blocking=True)
         final_index, final_obs = self._final(rollouts)
-        return Batch(storage, last_obs, final_index, final_obs)
+        return Batch(storage, last_obs, final_index, final_obs, self._valid(rollouts))
 
     def _copy_columns(self, views: Views, storage: RolloutStorage, last_obs: TensorDict, columns: slice) -> None:
         for name in self._groups:
@@ -84,6 +87,11 @@ class Stager:
         obs = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in groups.items()}
         return index, TensorDict(obs, batch_size=[len(index)]).to(self._device)
 
+    def _valid(self, rollouts: Sequence[tuple[Views, int]]) -> torch.Tensor | None:
+        if not self._spec.skips_steps:
+            return None
+        return torch.from_numpy(np.concatenate([views["valid"] for views, _ in rollouts], axis=1)).to(self._device)
+
     def _buffers_for(self, columns: int) -> tuple[RolloutStorage, TensorDict, RolloutStorage, TensorDict]:
         if columns not in self._buffers:
             if len(self._buffers) >= 8:  # fleets of changing size: keep the newest few sizes
@@ -101,6 +109,20 @@ class Stager:
         example = example_observations(self._spec, columns, device).select(*self._groups)
         storage = RolloutStorage("rl", columns, self._num_steps, example, [self._spec.num_actions], device)
         return storage, example.select(*self._critic_groups)
+
+
+def keep_valid(storage: RolloutStorage, valid: torch.Tensor) -> RolloutStorage:
+    """Return a storage of the V steps that ``valid`` (``[T, K]`` bool) marks, ``[V, 1, ...]`` each.
+
+    rsl_rl cuts mini-batches from steps and columns alike, so that their arrangement is of no account.
+    """
+    kept = copy.copy(storage)
+    kept.num_transitions_per_env, kept.num_envs = int(valid.sum()), 1
+    for name in (*_STAGED, "values", "returns", "advantages"):
+        setattr(kept, name, getattr(storage, name)[valid].unsqueeze(1))
+    parameters = storage.distribution_params or ()
+    kept.distribution_params = tuple(parameter[valid].unsqueeze(1) for parameter in parameters)
+    return kept
 
 
 _STAGED = ("observations", "actions", "rewards", "actions_log_prob", "dones")

@@ -31,6 +31,9 @@ class Step(NamedTuple):
     info: dict[str, Any]
     """``info["terms"]``: dict of ``[N]`` float arrays, this step's weighted reward terms: every name in
     ``spec.reward_terms``. May be absent where the spec names none."""
+    valid: np.ndarray | None = None
+    """``[N]`` bool where ``spec.skips_steps``: False where this step only reset the environment. Such a step has
+    reward 0 and no end, its action was ignored, and it is never trained on."""
 
 
 class VectorEnv(ABC):

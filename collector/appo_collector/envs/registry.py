@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import traceback
 from collections.abc import Callable
 from typing import Any
 
+from appo_collector.envs.action_scaling import scale_actions
+from appo_collector.envs.adopt import make_from
 from appo_collector.envs.contract import VectorEnv
 from appo_common.errors import AppoError, ConfigError, EnvironmentFault
-from appo_common.spec import EnvSpec
+from appo_common.spec import ActionScaling, EnvSpec
 
 TASKS = {
     "mujoco:cartpole-swingup": "swing a pole up and balance it by pushing its cart; learnt within a minute",
@@ -20,61 +23,100 @@ _CLASSES = {
     "mujoco:cartpole-swingup": ("appo_collector.envs.cartpole_swingup", "CartpoleSwingup"),
     "mujoco:quadruped-velocity": ("appo_collector.envs.quadruped_velocity", "QuadrupedVelocity"),
 }
+_ADAPTERS = {
+    "gymnasium": ("appo_collector.envs.gymnasium_env", "from_id"),
+    "envpool": ("appo_collector.envs.envpool_env", "from_id"),
+    "unilab": ("appo_collector.envs.unilab_env", "from_task"),
+}
+"""Schemes of names that belong to another library, and the function that makes its environments."""
+_KINDS = "gymnasium:<id>, envpool:<id>, unilab:<task>, or package.module:factory"
 
 
-def make_env(name: str, num_envs: int, overrides: dict[str, Any], threads: int) -> VectorEnv:
+def make_env(
+    name: str,
+    num_envs: int,
+    overrides: dict[str, Any],
+    threads: int,
+    action_scaling: ActionScaling | None = None,
+) -> VectorEnv:
     """Build the environment that the configuration calls ``name``.
 
-    ``name`` is one of :data:`TASKS`, or ``package.module:factory``: a callable that is called as
-    ``factory(num_envs=..., threads=..., **overrides)`` and returns a :class:`VectorEnv`.
-    Raises ConfigError for a name or an override that is unknown, and EnvironmentFault for a factory that
-    raises or returns something else.
+    ``name`` is one of :data:`TASKS`, ``gymnasium:<id>``, ``envpool:<id>``, ``unilab:<task>``, or
+    ``package.module:factory``; see :func:`appo_collector.envs.adopt.make_from` for what a factory may return.
+    Raises ConfigError for a name or an override that is unknown and for a package that is missing, and
+    EnvironmentFault for an environment that cannot be made or that breaks the contract.
     """
-    factory = _factory(name)
-    for key in ("num_envs", "threads"):
+    for key in ("num_envs", "threads", "action_scaling"):
         if key in overrides:
-            raise ConfigError(f"env.overrides.{key}: {overrides[key]!r} belongs to env.{key}, not to overrides")
+            raise ConfigError(f"env.overrides.{key}: {overrides[key]!r} belongs to {_OWNERS[key]}, not to overrides")
+    make = _maker(name)
     try:
-        env = factory(num_envs=num_envs, threads=threads, **overrides)
+        env = make(num_envs, threads, overrides)
     except AppoError:
         raise
     except Exception as error:
         words = " ".join(str(error).split())  # one line: the learner repeats it
         raise EnvironmentFault(f"{name} could not be made: {type(error).__name__}: {words}") from error
     _check(name, env, num_envs)
-    return env
+    return scale_actions(env, action_scaling)
 
 
-def _factory(name: str) -> Callable[..., Any]:
+_OWNERS = {"num_envs": "env.num_envs", "threads": "--threads", "action_scaling": "env.action_scaling"}
+
+
+def _maker(name: str) -> Callable[[int, int, dict[str, Any]], VectorEnv]:
+    """Return a function of ``num_envs``, ``threads`` and ``overrides`` that makes the environment."""
+    scheme, _, rest = name.partition(":")
     if name in _CLASSES:
-        module, attribute = _CLASSES[name]
         # MuJoCo takes a while to import; a collector of another environment need not have it at all.
-        return getattr(importlib.import_module(module), attribute)
-    module, _, attribute = name.partition(":")
-    if module == "mujoco" or not module or not attribute:
+        task = _attribute(*_CLASSES[name])
+        return lambda num_envs, threads, overrides: task(num_envs=num_envs, threads=threads, **overrides)
+    if scheme in _ADAPTERS and rest:
+        adapter = _attribute(*_ADAPTERS[scheme])
+        return lambda num_envs, threads, overrides: adapter(rest, num_envs, threads, overrides)
+    if scheme in ("mujoco", "") or not rest:
         raise ConfigError(_unknown(name))
+    factory = _users_own(name, scheme, rest)
+    return lambda num_envs, threads, overrides: make_from(factory, name, num_envs, threads, overrides)
+
+
+def _attribute(module: str, attribute: str) -> Any:
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _users_own(name: str, module: str, attribute: str) -> Callable[..., Any]:
     try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
         raise ConfigError(f"{_unknown(name)}. As package.module:factory it cannot be had: {error}") from error
+    except Exception as error:  # the user's module runs here, and may raise anything
+        raise ConfigError(
+            f"env.name: {name!r}: importing {module} raised {type(error).__name__}: {error}{_place(error)}"
+        ) from error
+    factory = getattr(imported, attribute, None)
+    if factory is None:
+        raise ConfigError(f"{_unknown(name)}. As package.module:factory: {module} has no attribute {attribute!r}")
     if not callable(factory):
         raise ConfigError(f"env.name: {name!r} is a {type(factory).__name__}, which cannot be called")
     return factory
 
 
+def _place(error: Exception) -> str:
+    """Say in which line of which file an import failed."""
+    if isinstance(error, SyntaxError):
+        return ""  # its own words name them
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f" ({last.filename}, line {last.lineno})"
+
+
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, TASKS, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"env.name: {name!r} is unknown.{hint} Known: {', '.join(TASKS)}, or package.module:factory"
+    return f"env.name: {name!r} is unknown.{hint} Known: {', '.join(TASKS)}, {_KINDS}"
 
 
-def _check(name: str, env: Any, num_envs: int) -> None:
-    """Refuse what a factory returned unless it is our contract, with the number of environments asked for."""
-    if not isinstance(env, VectorEnv):
-        raise EnvironmentFault(
-            f"{name} returned a {type(env).__name__}; a factory must return a subclass of "
-            "appo_collector.envs.contract.VectorEnv"
-        )
+def _check(name: str, env: VectorEnv, num_envs: int) -> None:
+    """Refuse an environment whose spec is none, or is for another number of environments than asked for."""
     spec = getattr(env, "spec", None)
     if not isinstance(spec, EnvSpec):
         raise EnvironmentFault(f"{name}: its spec is a {type(spec).__name__}, not an EnvSpec")

@@ -1,0 +1,55 @@
+"""What a user's factory made, turned into the contract: ours, a Gymnasium environment, or an rsl_rl one."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from appo_collector.envs.contract import VectorEnv
+from appo_common.errors import EnvironmentFault
+
+Factory = Callable[..., Any]
+
+
+def make_from(factory: Factory, name: str, num_envs: int, threads: int, overrides: dict[str, Any]) -> VectorEnv:
+    """Call ``factory`` and adopt what it returns.
+
+    ``num_envs`` and ``threads`` are passed where its signature takes them. A single Gymnasium environment is
+    vectorised: the factory is called once for each of the ``num_envs``.
+    Raises EnvironmentFault for a product that is no environment; the factory's own exceptions pass through.
+    """
+    arguments = overrides | _accepted(factory, num_envs=num_envs, threads=threads)
+    product = factory(**arguments)
+    if isinstance(product, VectorEnv):
+        return product
+    # A product of Gymnasium's exists only where Gymnasium was imported; nobody else has to have it.
+    if gymnasium := sys.modules.get("gymnasium"):
+        from appo_collector.envs import gymnasium_env
+
+        if isinstance(product, gymnasium.vector.VectorEnv):
+            return gymnasium_env.GymnasiumEnv(product, name)
+        if isinstance(product, gymnasium.Env):
+            makers = [lambda: product, *[lambda: factory(**arguments)] * (num_envs - 1)]
+            return gymnasium_env.vectorise(makers, name)
+    from appo_collector.envs import rsl_rl_env
+
+    if rsl_rl_env.is_vec_env(product):
+        return rsl_rl_env.RslRlEnv(product, name)
+    raise EnvironmentFault(
+        f"{name} returned a {type(product).__name__}; a factory must return a subclass of "
+        "appo_collector.envs.contract.VectorEnv, a Gymnasium VectorEnv or Env, or an rsl_rl VecEnv"
+    )
+
+
+def _accepted(factory: Factory, **offered: Any) -> dict[str, Any]:
+    """Return those of the ``offered`` arguments that ``factory`` takes."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # some callables written in C have no signature
+        return offered
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return offered
+    names = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+    return {key: value for key, value in offered.items() if key in names}
