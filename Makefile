@@ -8,6 +8,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
 NEWEST := $(VENV)/newest
 CODE := common collector learner tests $(wildcard benchmarks)
 
@@ -17,13 +18,18 @@ CODE := common collector learner tests $(wildcard benchmarks)
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-install: $(STAMP) ## Create .venv and install the project with its development tools
+install: $(DEV) ## Create .venv and install the project with its development tools
 
 # torch goes first and alone: the build that the machine's pip settings prefer (CPU, a CUDA version)
 # then satisfies every package that asks for torch, and no other build is downloaded on the way.
 $(STAMP): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -c $(CONSTRAINTS) torch
+	$(BIN)/pip install -c $(CONSTRAINTS) -e .
+	@touch $@
+
+# Training needs none of this; EnvPool's assets alone are several hundred megabytes.
+$(DEV): $(STAMP)
 	$(BIN)/pip install -c $(CONSTRAINTS) -e '.[dev]'
 	@touch $@
 
@@ -33,15 +39,15 @@ train: $(STAMP) ## Train cartpole-swingup with a learner and two collectors
 test: lint ## Lint, type-check and run the quick tests
 	$(BIN)/pytest -m "not slow" $(ARGS)
 
-test-slow: $(STAMP) ## Run the tests that take minutes
+test-slow: $(DEV) ## Run the tests that take minutes
 	$(BIN)/pytest -m slow $(ARGS)
 
-lint: $(STAMP) ## Check style, format and types
+lint: $(DEV) ## Check style, format and types
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
-format: $(STAMP) ## Rewrite the code in the project's format
+format: $(DEV) ## Rewrite the code in the project's format
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
