@@ -9,11 +9,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
+UNILAB := $(VENV)/unilab
 NEWEST := $(VENV)/newest
 CODE := common collector learner tests $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-slow lint format constraints clean
+.PHONY: help install train test test-slow test-unilab lint format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +42,17 @@ test: lint ## Lint, type-check and run the quick tests
 
 test-slow: $(DEV) ## Run the tests that take minutes
 	$(BIN)/pytest -m slow $(ARGS)
+
+# UniLab is linked against MuJoCo 3.11, so it has an environment of its own, for which pins are replaced.
+$(UNILAB)/.installed: $(STAMP) constraints-unilab.txt
+	$(PYTHON) -m venv $(UNILAB)
+	awk -F== 'NR == FNR { own[$$1] } NR == FNR || !($$1 in own)' constraints-unilab.txt $(CONSTRAINTS) > $(UNILAB)/pins
+	$(UNILAB)/bin/pip install -c $(UNILAB)/pins torch
+	$(UNILAB)/bin/pip install -c $(UNILAB)/pins -e '.[unilab]' pytest pytest-timeout
+	@touch $@
+
+test-unilab: $(UNILAB)/.installed ## Run UniLab's tests, and those of the physics, with its MuJoCo 3.11
+	$(UNILAB)/bin/pytest tests/test_unilab_env.py tests/test_unilab_tasks.py tests/test_mujoco_physics.py tests/test_mujoco_task.py $(ARGS)
 
 lint: $(DEV) ## Check style, format and types
 	$(BIN)/ruff check $(CODE)

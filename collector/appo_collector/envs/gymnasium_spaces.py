@@ -10,13 +10,12 @@ import numpy as np
 from gymnasium import spaces
 
 from appo_collector.envs.contract import Observations
+from appo_collector.envs.image_layout import channels_first, channels_last
 from appo_common.errors import ConfigError, EnvironmentFault
 from appo_common.spec import ObservationGroup
 
 SINGLE = "policy"
 """The group that the observation becomes where the space is no Dict."""
-MAX_LEADING_CHANNELS = 16
-MAX_TRAILING_CHANNELS = 4
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,7 @@ class ObservationCodec:
     A Dict gives one group per key, any other space the group ``policy``:
 
     * Box of three dimensions: an image, channels last; uint8 stays uint8, anything else becomes float32.
-      Channels are taken to come first, and are moved to the end, where the first dimension is smaller than both
-      others and at most 16 while the last one is more than 4.
+      Channels that come first are moved to the end, see :func:`channels_first`.
     * uint8 Box of two dimensions: an image with one channel, ``[H, W, 1]``.
     * any other Box: float32, flattened to one dimension.
     * Discrete: one-hot float32. MultiDiscrete: the one-hots side by side. MultiBinary: float32.
@@ -125,11 +123,9 @@ def _box(space: spaces.Box, place: str) -> _Reader:
         return _Reader(shape, _group((*shape, 1), dtype), lambda batch: np.array(batch[..., None]))
     if len(shape) < 3:
         return _flat(shape)
-    first, *others = shape
-    if first <= MAX_LEADING_CHANNELS and first < min(others) and others[-1] > MAX_TRAILING_CHANNELS:
-        return _Reader(
-            shape, _group((*others, first), dtype), lambda batch: np.array(np.moveaxis(batch, 1, -1), dtype, order="C")
-        )
+    if channels_first(shape):
+        turned = _group((*shape[1:], shape[0]), dtype)
+        return _Reader(shape, turned, lambda batch: channels_last(batch).astype(dtype, copy=False))
     return _Reader(shape, _group(shape, dtype), lambda batch: np.array(batch, dtype))
 
 
