@@ -20,8 +20,8 @@ class Drift(VectorEnv):
 
     ``log``: a directory; every episode that ends adds a line there, with the sum of its rewards as this class
     has added them up. ``progress``: a file that holds the number of steps so far. ``fail_at``: the step that
-    raises. ``nan_at``: the step whose rewards are not numbers. ``step_s``, ``reset_s``: how long a step, and a
-    reset, takes.
+    raises. ``huge_at``: the step whose rewards are so large that their sum overflows. ``step_s``, ``reset_s``: how
+    long a step, and a reset, takes.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Drift(VectorEnv):
         log: str | None = None,
         progress: str | None = None,
         fail_at: int | None = None,
-        nan_at: int | None = None,
+        huge_at: int | None = None,
         reset_s: float = 0.0,
         step_s: float = 0.0,
     ) -> None:
@@ -51,7 +51,7 @@ class Drift(VectorEnv):
         self._limit, self._reach, self._fail_at, self._step_s = limit, reach, fail_at, step_s
         self._log = Path(log) / f"{os.getpid()}.jsonl" if log else None
         self._progress = os.open(progress, os.O_RDWR | os.O_CREAT) if progress else None
-        self._nan_at, self._reset_s = nan_at, reset_s
+        self._huge_at, self._reset_s = huge_at, reset_s
         self._steps = 0
 
     def reset(self, seed: int) -> Observations:
@@ -73,8 +73,8 @@ class Drift(VectorEnv):
         near = (10.0 * np.exp(-(self._x**2))).astype(np.float32)
         alive = np.full_like(near, 0.5)
         reward = near + alive
-        if self._steps == self._nan_at:
-            reward[:] = np.nan
+        if self._steps == self._huge_at:
+            near[:] = reward[:] = 3e38
         terminated = np.abs(self._x) > self._reach
         truncated = self._age >= self._limit
         obs = self._observe()

@@ -84,9 +84,9 @@ def test_a_cut_of_the_control_connection_alone_does_not_stop_the_run(launch: Lau
         assert "joining again" in collector.text
 
 
-def test_rewards_that_are_no_numbers_do_not_spoil_the_newest_checkpoint(launch: Launcher) -> None:
+def test_rewards_that_overflow_do_not_spoil_the_newest_checkpoint(launch: Launcher) -> None:
     train = {"save_interval": 2, "algorithm": {"num_mini_batches": 2}}
-    learner = launch.learner(make_config(env={"overrides": {"nan_at": 60}}, train=train))
+    learner = launch.learner(make_config(env={"overrides": {"huge_at": 60}}, train=train))
     launch.collector(learner.address)
     assert learner.exit_code() == 1
     assert "failed" in learner.text

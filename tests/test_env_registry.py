@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from appo_collector.envs import registry
 from appo_collector.envs.cartpole_swingup import CartpoleSwingup
 from appo_collector.envs.contract import VectorEnv
 from appo_collector.envs.registry import TASKS, make_env
@@ -15,7 +14,7 @@ from appo_common.errors import ConfigError, EnvironmentFault
 
 @pytest.mark.parametrize("name", list(TASKS))
 def test_every_listed_task_can_be_made_and_stepped(name: str) -> None:
-    env = make_env(name, 3, {"episode_seconds": 1.0}, 1)
+    env = make_env(name, 3, {"stagger": True}, 1)
     obs = env.reset(seed=0)
     step = env.step(np.zeros((3, env.spec.num_actions), dtype=np.float32))
     assert env.spec.name == name
@@ -29,8 +28,7 @@ def test_every_listed_task_can_be_made_and_stepped(name: str) -> None:
     env.close()
 
 
-def test_tasks_and_classes_name_the_same_environments() -> None:
-    assert list(TASKS) == list(registry._CLASSES)
+def test_every_task_has_a_line_of_its_own() -> None:
     assert all(len(text) < 100 for text in TASKS.values())
 
 

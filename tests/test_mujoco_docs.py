@@ -17,7 +17,7 @@ from appo_collector.envs.physics import Physics
 from appo_collector.envs.registry import make_env
 from appo_common.config_file import load_config
 from appo_common.errors import ConfigError
-from appo_common.train_config import check_observation_groups
+from appo_common.train_env import check_environment
 
 DOC = Path(__file__).resolve().parent.parent / "docs/mujoco-tasks.md"
 
@@ -84,4 +84,4 @@ def test_the_configuration_is_valid_and_fits_the_task(name: str, tmp_path: Path)
     path.write_text(block("yaml"))
     config = load_config(str(path))
     assert config.env.name == name
-    check_observation_groups(config, make_env(name, config.env.num_envs, config.env.overrides, 1).spec)
+    check_environment(config, make_env(name, config.env.num_envs, config.env.overrides, 1).spec)

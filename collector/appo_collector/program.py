@@ -80,8 +80,7 @@ class Collector:
         try:
             welcome = session.hello()
             env = self._environment(welcome)
-            groups = _groups(session, welcome, env.spec)
-            policy = Policy(env.spec, groups, welcome.train["actor"], self._options.device)
+            groups, policy = _policy(session, welcome, env.spec, self._options.device)
             session.subscribe(policy.layout)
             num_steps = int(welcome.train["num_steps_per_env"])
             env_seed, policy_seed = seeds_of(welcome.seed)
@@ -121,10 +120,11 @@ class Collector:
             self._env = None
 
 
-def _groups(session: Session, welcome: Welcome, spec: EnvSpec) -> dict[str, list[str]]:
-    """Return the groups that actor and critic read."""
+def _policy(session: Session, welcome: Welcome, spec: EnvSpec, device: str) -> tuple[dict[str, list[str]], Policy]:
+    """Return the groups that actor and critic read, and the actor."""
     try:
-        return resolved_obs_groups(welcome.train, spec.observations)
+        groups = resolved_obs_groups(welcome.train, spec.observations)
+        return groups, Policy(spec, groups, welcome.train["actor"], device)
     except ConfigError:
         session.offer(spec)  # the learner can name the file to change: it answers with REJECT, or ends the run
         raise

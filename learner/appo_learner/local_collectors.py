@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,8 +17,11 @@ from appo_learner.metrics import CollectorView
 
 logger = logging.getLogger(__name__)
 
-END_TIMEOUT_S = 2.0
-"""For a child to leave after the learner's STOP, and again after SIGTERM."""
+STOP_TIMEOUT_S, END_TIMEOUT_S = 0.5, 1.5
+"""For a child to end after the mailroom's farewell (which has waited for it to say goodbye), and after SIGTERM.
+
+One whose environment hangs has said nothing: it must not cost the learner more than it has for its own end.
+"""
 
 
 class LocalCollectors:
@@ -57,7 +61,7 @@ class LocalCollectors:
     def close(self) -> None:
         """Wait for the children to leave; insist if they do not."""
         for insist in (None, subprocess.Popen.terminate, subprocess.Popen.kill):
-            deadline = time.monotonic() + END_TIMEOUT_S
+            deadline = time.monotonic() + (END_TIMEOUT_S if insist else STOP_TIMEOUT_S)
             for child in self._children:
                 if insist is not None and child.poll() is None:
                     insist(child)
@@ -80,7 +84,9 @@ class LocalCollectors:
         if errors:
             return errors[-1]
         code = self._children[number].returncode or 0
-        return f"nothing (killed by signal {-code})" if code < 0 else (lines or ["nothing"])[-1]
+        if code < 0:
+            return f"nothing (killed by signal {-code}, {signal.strsignal(-code)})"
+        return (lines or ["nothing"])[-1]
 
 
 def _start(number: int, address: str, log: Path) -> subprocess.Popen[bytes]:

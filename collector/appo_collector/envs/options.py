@@ -17,7 +17,7 @@ def option(default: Any, *, low: float = 0.0, high: float = math.inf) -> Any:
     """Declare a field whose value, or both ends of its range, must lie in ``[low, high]``.
 
     The type of ``default`` decides what the configuration may hold: a bool, an int, a number, or a list of
-    two numbers (lowest, highest) for a range.
+    two numbers (lowest, highest) for a range. An end of a range may be infinite where the bound is.
     """
     return dataclasses.field(default=default, metadata={"low": low, "high": high})
 
@@ -73,7 +73,7 @@ def _checked(value: Any, field: dataclasses.Field[Any]) -> tuple[Any, str]:
         return value, "" if isinstance(value, bool) else "true or false"
     if isinstance(default, tuple):
         pair = list(value) if isinstance(value, (list, tuple)) else []
-        fits = len(pair) == 2 and all(_number_in(end, low, high) for end in pair) and pair[0] <= pair[1]
+        fits = len(pair) == 2 and all(_is_number(end) and low <= end <= high for end in pair) and pair[0] <= pair[1]
         return tuple(pair), "" if fits else f"a list [lowest, highest] of numbers {_bounds(low, high)}"
     if isinstance(default, int):
         fits = isinstance(value, int) and _number_in(value, low, high)
@@ -84,10 +84,14 @@ def _checked(value: Any, field: dataclasses.Field[Any]) -> tuple[Any, str]:
 
 
 def _number_in(value: Any, low: float, high: float) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return math.isfinite(value) and low <= value <= high
+    return _is_number(value) and math.isfinite(value) and low <= value <= high
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _bounds(low: float, high: float) -> str:
+    if math.isinf(low) and math.isinf(high):
+        return "of any size"
     return f"of at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:g}"

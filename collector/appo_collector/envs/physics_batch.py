@@ -54,21 +54,22 @@ class BatchPhysics(Physics):
                 self._batch.forward(rows)
         except SimulationError as error:
             raise EnvironmentFault(f"an episode could not be started: {error}") from error
+        self._warning_counts[rows] = 0  # a warning at the start loses no environment; in a step it does
 
     def step(self, control: np.ndarray, nstep: int) -> np.ndarray:
         """See :class:`Physics`."""
         self._settle_constants()
         self._ctrl[:] = control
-        before = self._warning_counts.sum(axis=1)
-        healthy = np.ones(before.shape, dtype=bool)
+        failed: Sequence[int] = []
         with warnings_kept() as self.warnings:
             try:
                 self._batch.step(nstep=nstep)
             except SimulationError as error:
-                healthy[error.ids] = False
+                failed = error.ids
                 self.warnings.append(str(error))
-        healthy &= self._warning_counts.sum(axis=1) == before
-        healthy &= (np.abs(self._motion) < SANE).all(axis=1)  # a comparison with NaN is false
+        healthy: np.ndarray = (np.abs(self._motion) < SANE).all(axis=1)  # a comparison with NaN is false
+        healthy &= ~self._warning_counts.any(axis=1)
+        healthy[failed] = False
         if not healthy.all():
             lost = np.flatnonzero(~healthy)
             self.reset(lost)

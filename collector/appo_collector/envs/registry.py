@@ -11,18 +11,25 @@ from typing import Any
 from appo_collector.envs.action_scaling import scale_actions
 from appo_collector.envs.adopt import make_from
 from appo_collector.envs.contract import VectorEnv
+from appo_collector.envs.twins import TWINS
 from appo_common.errors import AppoError, ConfigError, EnvironmentFault
 from appo_common.spec import ActionScaling, EnvSpec
 
-TASKS = {
-    "mujoco:cartpole-swingup": "swing a pole up and balance it by pushing its cart; learnt within a minute",
-    "mujoco:quadruped-velocity": "a 12 kg robot dog follows commands for its velocity; walks within minutes",
+_NATIVE = {
+    "mujoco:cartpole-swingup": (
+        "appo_collector.envs.cartpole_swingup",
+        "CartpoleSwingup",
+        "swing a pole up and balance it by pushing its cart; learnt within a minute",
+    ),
+    "mujoco:quadruped-velocity": (
+        "appo_collector.envs.quadruped_velocity",
+        "QuadrupedVelocity",
+        "a 12 kg robot dog follows commands for its velocity; walks within minutes",
+    ),
+    **TWINS,
 }
+TASKS = {name: description for name, (_, _, description) in _NATIVE.items()}
 """The native tasks by name, each with a one-line description."""
-_CLASSES = {
-    "mujoco:cartpole-swingup": ("appo_collector.envs.cartpole_swingup", "CartpoleSwingup"),
-    "mujoco:quadruped-velocity": ("appo_collector.envs.quadruped_velocity", "QuadrupedVelocity"),
-}
 _ADAPTERS = {
     "gymnasium": ("appo_collector.envs.gymnasium_env", "from_id"),
     "envpool": ("appo_collector.envs.envpool_env", "from_id"),
@@ -67,9 +74,10 @@ _OWNERS = {"num_envs": "env.num_envs", "threads": "--threads", "action_scaling":
 def _maker(name: str) -> Callable[[int, int, dict[str, Any]], VectorEnv]:
     """Return a function of ``num_envs``, ``threads`` and ``overrides`` that makes the environment."""
     scheme, _, rest = name.partition(":")
-    if name in _CLASSES:
+    if name in _NATIVE:
         # MuJoCo takes a while to import; a collector of another environment need not have it at all.
-        task = _attribute(*_CLASSES[name])
+        module, attribute, _ = _NATIVE[name]
+        task = _attribute(module, attribute)
         return lambda num_envs, threads, overrides: task(num_envs=num_envs, threads=threads, **overrides)
     if scheme in _ADAPTERS and rest:
         adapter = _attribute(*_ADAPTERS[scheme])
