@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import time
 from pathlib import Path
@@ -42,7 +43,10 @@ def test_the_conversation_of_the_first_collector_of_a_run(tmp_path: Path) -> Non
     assert isinstance(welcome, Welcome)
     assert (welcome.run_id, welcome.incarnation, welcome.collector) == ("run", "now", 0)
     assert welcome.seed == [7, 0, 0]
-    assert welcome.env == {"name": "mujoco:cartpole-swingup", "num_envs": 16, "overrides": {"episode_s": 3}}
+    assert welcome.env == {
+        **{"name": "mujoco:cartpole-swingup", "num_envs": 16},
+        **{"overrides": {"episode_s": 3}, "action_scaling": None},
+    }
     assert welcome.train.keys() == {"num_steps_per_env", "obs_groups", "actor"}
     assert (welcome.rollout_port, welcome.weights_port) == (5556, 5557)
     assert fleet.members[0].num_envs == 16
@@ -288,3 +292,27 @@ def test_a_collector_whose_rollouts_were_all_lost_is_not_left_without_credits(
         answers |= {type(message) for message in peer.say(heartbeat(2))}
         answers |= {type(letter.message) for letter in fleet.expire() or ()}
     assert answers & {Credit, Rejoin}
+
+
+def test_a_collector_that_cannot_be_reached_may_still_have_said_goodbye(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = make_fleet(tmp_path)
+    leaver, vanished = Peer(fleet, "leaver").join(), Peer(fleet, "vanished").join()
+    with caplog.at_level(logging.INFO):
+        for peer in (leaver, vanished):
+            fleet.cannot_reach(peer.uid.encode(), "is out of reach of ALIVE (No route)")
+        assert leaver.say(Bye(reason="its environment broke", rollouts_sent=0)) == []  # was on its way
+        fleet.retire_unreachable()
+    assert fleet.members == []
+    assert "left: its environment broke" in caplog.text
+    assert caplog.text.count("is out of reach of ALIVE (No route)") == 1
+
+
+def test_a_collector_that_joins_again_is_within_reach(tmp_path: Path) -> None:
+    fleet = make_fleet(tmp_path)
+    peer = Peer(fleet).join()
+    fleet.cannot_reach(peer.uid.encode(), "is out of reach")
+    peer.join()
+    fleet.retire_unreachable()
+    assert [member.identity for member in fleet.members] == [b"a"]

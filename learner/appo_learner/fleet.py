@@ -208,10 +208,19 @@ class Fleet:
                 self.retire(member, f"was silent for {patience_s:.0f} s")
         return outgoing
 
-    def give_up(self, identity: bytes, why: str) -> None:
-        """Retire whoever has this identity, if anybody."""
+    def cannot_reach(self, identity: bytes, why: str) -> None:
+        """Note that something could not be sent. What this collector has said before may still be on its way."""
         if (member := self._members.get(identity)) is not None:
-            self.retire(member, why)
+            member.out_of_reach = why
+
+    def retire_unreachable(self) -> None:
+        """Retire who cannot be reached and has not said goodbye. Call it when nothing is left to read.
+
+        It would wait for what was not sent for ever; when it is heard again, it has to rejoin.
+        """
+        for member in self.members:
+            if member.out_of_reach and member.leaving_since is None:
+                self.retire(member, member.out_of_reach)
 
     def retire(self, member: Member, why: str) -> None:
         """Forget a member; what it is known to have sent and has not arrived is lost."""

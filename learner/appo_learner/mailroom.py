@@ -190,6 +190,7 @@ class Mailroom:
         while self._read_rollout():
             pass
         with self._lock:
+            self._fleet.retire_unreachable()
             outgoing = self._fleet.expire()
             self._events += 1
             self._lock.notify_all()
@@ -256,8 +257,8 @@ class Mailroom:
                     [letter.identity, pack(letter.message), *letter.frames], zmq.NOBLOCK, copy=False
                 )
             except zmq.ZMQError as error:  # EHOSTUNREACH: it is gone; EAGAIN: it has not read for a long time
-                with self._lock:  # it would wait for this message for ever; when it is heard again it has to rejoin
-                    self._fleet.give_up(letter.identity, f"is out of reach of {letter.message.kind} ({error})")
+                with self._lock:
+                    self._fleet.cannot_reach(letter.identity, f"is out of reach of {letter.message.kind} ({error})")
 
     def _say_farewell(self, reason: str) -> list[Outgoing]:
         self._farewell_until = time.monotonic() + FAREWELL_S

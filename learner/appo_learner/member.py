@@ -73,6 +73,8 @@ class Member:
     """When it said BYE. Its last rollouts may still be on their way, on another connection."""
     bye: str = ""
     """Why, in its own words."""
+    out_of_reach: str = ""
+    """What could not be sent to it, once something could not."""
     behind_since: float | None = None
     """Since when it is known to have sent more than has arrived."""
     heartbeat: Heartbeat | None = None
