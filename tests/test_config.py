@@ -17,10 +17,8 @@ from pydantic import ValidationError
 from appo_common.config import EnvConfig, LearnerConfig, NetworkConfig, RunConfig, VTraceConfig
 from appo_common.config_file import list_presets, load_config
 from appo_common.errors import ConfigError
-from appo_common.spec import EnvSpec, ObservationGroup
 from appo_common.train_classes import class_problems
 from appo_common.train_config import (
-    check_observation_groups,
     keys_without_effect,
     resolved_obs_groups,
     structure_problems,
@@ -115,6 +113,17 @@ def test_defaults_of_the_training_dictionary_are_filled_in(write: Any) -> None:
 
 def test_a_plain_rsl_rl_dictionary_is_taken_unchanged(write: Any) -> None:
     assert load_config(write({"train": TRAIN})).train == TRAIN
+
+
+def test_a_short_name_of_our_own_is_saved_as_rsl_rl_can_import_it(write: Any) -> None:
+    long = "appo_common.distributions:CategoricalDistribution"
+    for name in ("CategoricalDistribution", long):
+        train = copy.deepcopy(TRAIN)
+        train["actor"]["distribution_cfg"] = {"class_name": name}
+        config = load_config(write({"train": train}))
+        assert config.train["actor"]["distribution_cfg"] == {"class_name": long}
+        assert train["actor"]["distribution_cfg"] == {"class_name": name}
+        assert yaml.safe_load(config.to_yaml())["train"]["actor"]["distribution_cfg"]["class_name"] == long
 
 
 def test_the_callers_dictionary_is_not_touched() -> None:
@@ -214,29 +223,6 @@ def test_keys_without_effect_are_told_with_the_reason() -> None:
     assert "clip_actions" not in told
 
 
-SPEC = EnvSpec(
-    name="mujoco:quadruped-velocity",
-    observations={"policy": ObservationGroup(shape=[45]), "privileged": ObservationGroup(shape=[12])},
-    num_actions=12,
-    num_envs=16,
-)
-
-
-def test_observation_groups_of_the_environment_are_accepted() -> None:
-    check_observation_groups(RunConfig(train=TRAIN), SPEC)
-
-
-def test_observation_groups_that_the_environment_lacks_are_refused() -> None:
-    groups = {"actor": ["polcy"], "critic": ["policy", "camera"]}
-    with pytest.raises(ConfigError) as caught:
-        check_observation_groups(RunConfig(train={**TRAIN, "obs_groups": groups}), SPEC, "robot.yaml")
-    actor, critic = str(caught.value).splitlines()
-    assert actor.startswith("robot.yaml: train.obs_groups.actor = ['polcy']: mujoco:quadruped-velocity offers no")
-    assert "did you mean 'policy'" in actor
-    assert "train.obs_groups.critic" in critic
-    assert "only policy, privileged" in critic
-
-
 def test_missing_sets_fall_back_as_in_rsl_rl_and_say_so(caplog: pytest.LogCaptureFixture) -> None:
     train = {key: value for key, value in TRAIN.items() if key != "obs_groups"}
     with caplog.at_level(logging.INFO, logger="appo_common.train_config"):
@@ -269,7 +255,7 @@ def test_the_default_is_the_cartpole_preset() -> None:
     assert load_config().env.name == "mujoco:cartpole-swingup"
 
 
-@pytest.mark.parametrize("module", ["config", "config_file", "train_config", "train_classes"])
+@pytest.mark.parametrize("module", ["config", "config_file", "train_config", "train_classes", "train_env"])
 def test_importing_the_configuration_does_not_import_torch(module: str) -> None:
     code = f"import sys, appo_common.{module}; sys.exit(any(m in sys.modules for m in ('torch', 'rsl_rl')))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -5,9 +5,13 @@ import copy
 import numpy as np
 import pytest
 import torch
-from helpers_unit import GROUPS, TRAIN, env_spec
+from helpers_unit import GROUPS, TRAIN, env_spec, random_rollout, train_dict
 
+from appo_collector.policy import Policy
+from appo_common.config import LearnerConfig
 from appo_common.models import build_actor, checksum, dump_state, example_observations, load_state, state_layout
+from appo_learner.appo import build_appo
+from appo_learner.batch import Stager
 
 
 class Mixed(torch.nn.Module):
@@ -103,6 +107,27 @@ def test_building_an_actor_changes_neither_its_configuration_nor_the_groups() ->
     assert groups == GROUPS
     assert actor(example_observations(env_spec(), 5)).shape == (5, 2)
     assert build_actor(env_spec(1), groups, cfg).obs_dim == 3, "an actor must not read the critic's group"
+
+
+@pytest.mark.parametrize("action_nvec", [[], [2, 5]], ids=["continuous", "discrete"])
+def test_collector_and_learner_agree_on_the_probability_of_an_action(action_nvec: list[int]) -> None:
+    """V-trace's ratio is then 1 for a rollout of the current version."""
+    spec, steps = env_spec(action_nvec=action_nvec), 5
+    train = train_dict()
+    if action_nvec:
+        train["actor"]["distribution_cfg"] = {"class_name": "CategoricalDistribution"}
+    agent = build_appo(train, LearnerConfig(), spec, GROUPS, "cpu")
+    policy = Policy(spec, GROUPS, train["actor"])
+    policy.load(dump_state(agent.get_policy(), policy.layout))
+    views, count, _ = random_rollout(np.random.default_rng(0), spec, steps)
+    for step in range(steps):
+        obs = {"policy": views["obs/policy"][step]}
+        views["actions"][step], views["log_probs"][step] = policy.act(obs)
+    batch = Stager(spec, GROUPS, steps, "cpu").stage([(views, count)])
+    agent.prepare(batch)
+    torch.testing.assert_close(  # exactly equal where it was measured; another BLAS may round rows of other batches
+        batch.storage.actions_log_prob[..., 0], torch.from_numpy(views["log_probs"]), rtol=0.0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("num_envs", [1, 9])

@@ -29,7 +29,7 @@ from appo_common.config_rules import (
     vtrace_problems,
 )
 from appo_common.spec import ActionScaling
-from appo_common.train_config import Problems, structure_problems
+from appo_common.train_config import Problems, structure_problems, with_importable_names
 
 TRAIN_DEFAULTS = {"seed": 1, "max_iterations": 1000, "save_interval": 50}
 """Filled into ``train`` where it does not say."""
@@ -214,7 +214,8 @@ class RunConfig(_Section):
     def _sound_dictionary(cls, value: dict[str, Any]) -> dict[str, Any]:
         if problems := structure_problems(value):
             raise Problems(problems)
-        return copy.deepcopy(value) | {key: TRAIN_DEFAULTS[key] for key in TRAIN_DEFAULTS if key not in value}
+        missing = {key: TRAIN_DEFAULTS[key] for key in TRAIN_DEFAULTS if key not in value}
+        return with_importable_names(value) | missing
 
     @model_validator(mode="after")
     def _can_train(self) -> RunConfig:

@@ -7,17 +7,14 @@ rsl_rl pops keys from what it is given.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from appo_common.errors import ConfigError
-
-if TYPE_CHECKING:
-    from appo_common.config import RunConfig
-    from appo_common.spec import EnvSpec
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +27,9 @@ ALGORITHM_NAMES = tuple(
     + ["APPO", "appo_learner.appo:APPO", "appo_learner.appo.APPO"]
 )
 """Every accepted ``algorithm.class_name``. All train with APPO, which takes exactly PPO's arguments."""
+
+SHORT_NAMES = {"CategoricalDistribution": "appo_common.distributions:CategoricalDistribution"}
+"""Classes of our own that may be named as rsl_rl's are, and what rsl_rl can import them by."""
 
 WITHOUT_EFFECT = {
     "class_name": "the learner is the runner",
@@ -119,6 +119,10 @@ LAYERS = Rule(
     "a list of layer widths above 0 (-1 for the input's width)",
     lambda value: isinstance(value, (list, tuple)) and bool(value) and all(map(_is_width, value)),
 )
+CHOICES = Rule(
+    "a list of whole numbers above 0, one per action",
+    lambda value: isinstance(value, list) and bool(value) and all(map(COUNT.holds, value)),
+)
 INTERVAL = Rule(
     "two numbers, the smaller one first",
     lambda value: _are_numbers(value) and len(value) == 2 and value[0] < value[1],
@@ -179,6 +183,7 @@ RULES |= {
         "distribution_cfg.std_range": INTERVAL,
         "distribution_cfg.learn_std": FLAG,
         "distribution_cfg.action_range": INTERVAL,
+        "distribution_cfg.nvec": CHOICES,
     }.items()
 }
 
@@ -206,38 +211,6 @@ def structure_problems(train: dict[str, Any]) -> list[Problem]:
     return problems
 
 
-def check_observation_groups(config: RunConfig, spec: EnvSpec, source: str = "configuration") -> None:
-    """Raise :class:`ConfigError` if ``train.obs_groups`` names groups that the environment does not offer.
-
-    ``source`` is the file to name in the message. Call it as soon as the environment's spec is known.
-    """
-    offered = sorted(spec.observations)
-    lines = []
-    for set_name, names in (config.train.get("obs_groups") or {}).items():
-        for name in (name for name in names if name not in spec.observations):
-            text = f"{spec.name} offers no group {name!r}, only {', '.join(offered)}"
-            remedy = f"{nearest(name, offered, '')}; list groups it offers, or choose another env.name"
-            lines.append(f"{source}: train.obs_groups.{set_name} = {names}: {text}{remedy}")
-    if not lines:
-        try:
-            lines += _unreadable_groups(config.train, resolved_obs_groups(config.train, offered), spec, source)
-        except ConfigError as error:
-            lines.append(f"{source}: {error}")
-    if lines:
-        raise ConfigError("\n".join(lines))
-
-
-def _unreadable_groups(train: dict[str, Any], sets: dict[str, list[str]], spec: EnvSpec, source: str) -> list[str]:
-    """Name the groups whose dtype rsl_rl's MLPModel cannot take in."""
-    return [
-        f"{source}: train.obs_groups.{set_name} = {names}: group {name!r} is {spec.observations[name].dtype}, and "
-        f"MLPModel reads float32; leave it out, or name another class in train.{set_name}.class_name"
-        for set_name, names in sets.items()
-        for name in names
-        if spec.observations[name].dtype != "float32" and str(train[set_name]["class_name"]).endswith("MLPModel")
-    ]
-
-
 def resolved_obs_groups(train: dict[str, Any], groups: Collection[str]) -> dict[str, list[str]]:
     """Return the observation groups that the actor and the critic read, from those the environment offers.
 
@@ -262,6 +235,21 @@ def resolved_obs_groups(train: dict[str, Any], groups: Collection[str]) -> dict[
         log.info("train.obs_groups has no %r: the %s reads group %r", set_name, set_name, fallback)
         resolved[set_name] = [fallback]
     return resolved
+
+
+def importable(name: Any) -> Any:
+    """Return a ``class_name`` as rsl_rl can resolve it; only :data:`SHORT_NAMES` change."""
+    return SHORT_NAMES.get(name, name) if isinstance(name, str) else name
+
+
+def with_importable_names(train: dict[str, Any]) -> dict[str, Any]:
+    """Return a deep copy of a training dictionary without :data:`SHORT_NAMES`, so that rsl_rl itself can read it."""
+    train = copy.deepcopy(train)
+    for model in ("actor", "critic"):
+        distribution = lookup(train, f"{model}.distribution_cfg")
+        if isinstance(distribution, dict) and "class_name" in distribution:
+            distribution["class_name"] = importable(distribution["class_name"])
+    return train
 
 
 def keys_without_effect(train: dict[str, Any]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from rsl_rl.algorithms import PPO
 from rsl_rl.storage import RolloutStorage
 
 from appo_common.config import LearnerConfig
-from appo_common.models import example_observations
+from appo_common.models import complete_actor, example_model_input, feed_images
 from appo_common.spec import EnvSpec
 from appo_learner.batch import Batch, keep_valid
 from appo_learner.vtrace import vtrace
@@ -150,6 +150,7 @@ def build_appo(
     cfg = copy.deepcopy(dict(train))
     cfg["obs_groups"] = {key: list(groups) for key, groups in obs_groups.items()}
     cfg["multi_gpu"] = None
+    cfg["actor"] = complete_actor(cfg["actor"], spec)
     cfg["algorithm"].update(
         class_name=APPO,
         advantage=learner.advantage,
@@ -161,7 +162,9 @@ def build_appo(
     env = SimpleNamespace(num_envs=1, num_actions=spec.num_actions, unwrapped=SimpleNamespace(step_dt=spec.step_dt))
     said = io.StringIO()
     with redirect_stdout(said):  # rsl_rl prints the models
-        algorithm: APPO = APPO.construct_algorithm(example_observations(spec, 1, device), env, cfg, device)
+        algorithm: APPO = APPO.construct_algorithm(example_model_input(spec, device), env, cfg, device)
     logger.debug("%s", said.getvalue())
+    feed_images(algorithm._raw_actor, spec, cfg["obs_groups"]["actor"])
+    feed_images(algorithm._raw_critic, spec, cfg["obs_groups"]["critic"])
     algorithm.train_mode()
     return algorithm

@@ -14,7 +14,8 @@ from appo_common.errors import AppoError
 from appo_common.models import dump_state, state_layout
 from appo_common.process import StopRequest
 from appo_common.spec import EnvSpec
-from appo_common.train_config import check_observation_groups, resolved_obs_groups
+from appo_common.train_config import resolved_obs_groups
+from appo_common.train_env import check_environment
 from appo_learner import checkpoint as checkpoints
 from appo_learner.appo import APPO, build_appo
 from appo_learner.batch import Stager
@@ -116,7 +117,7 @@ class Trainer:
         return spec
 
     def _build(self, spec: EnvSpec) -> None:
-        check_observation_groups(self._config, spec, self._run.source)
+        check_environment(self._config, spec, self._run.source)
         groups = resolved_obs_groups(self._config.train, spec.observations)
         self._spec = spec
         torch.manual_seed(self._config.seed)

@@ -26,17 +26,17 @@ def make_from(factory: Factory, name: str, num_envs: int, threads: int, override
         return product
     # A product of Gymnasium's exists only where Gymnasium was imported; nobody else has to have it.
     if gymnasium := sys.modules.get("gymnasium"):
-        from appo_collector.envs import gymnasium_env
+        from appo_collector.envs.gymnasium_env import GymnasiumEnv, vectorise
 
         if isinstance(product, gymnasium.vector.VectorEnv):
-            return gymnasium_env.GymnasiumEnv(product, name)
+            return GymnasiumEnv(product, name)
         if isinstance(product, gymnasium.Env):
             makers = [lambda: product, *[lambda: factory(**arguments)] * (num_envs - 1)]
-            return gymnasium_env.vectorise(makers, name)
-    from appo_collector.envs import rsl_rl_env
+            return vectorise(makers, name)
+    from appo_collector.envs.rsl_rl_env import RslRlEnv, is_vec_env
 
-    if rsl_rl_env.is_vec_env(product):
-        return rsl_rl_env.RslRlEnv(product, name)
+    if is_vec_env(product):
+        return RslRlEnv(product, name)
     raise EnvironmentFault(
         f"{name} returned a {type(product).__name__}; a factory must return a subclass of "
         "appo_collector.envs.contract.VectorEnv, a Gymnasium VectorEnv or Env, or an rsl_rl VecEnv"
