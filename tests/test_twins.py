@@ -16,9 +16,10 @@ ENDS = {  # what ends episodes where actions are random
     "mujoco:Swimmer-v5": "truncated",
     "mujoco:Reacher-v5": "truncated",
 }
-ROUNDING = {  # Gymnasium squares and measures with other functions of NumPy than fit a batch
+ROUNDING = {  # Gymnasium squares, measures and adds in other ways than fit a batch and a sum of terms
     "mujoco:InvertedDoublePendulum-v5": 4e-15,
     "mujoco:Reacher-v5": 1e-15,
+    "mujoco:Ant-v5": 4e-15,
 }
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("HalfCheetah-v5", {"forward_reward_weight": 2.0, "ctrl_cost_weight": 0.3, "frame_skip": 3}),
@@ -31,6 +32,8 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("Walker2d-v5", {"healthy_z_range": [1.1, 1.3], "healthy_angle_range": [-0.2, 0.1], "reset_noise_scale": 0.02}),
     ("Ant-v4", {"terminate_when_unhealthy": False, "healthy_z_range": [0.5, 0.8], "healthy_reward": 3.0}),
     ("Ant-v4", {"healthy_z_range": [0.4, 0.8], "exclude_current_positions_from_observation": False}),
+    ("Ant-v5", {"contact_cost_weight": 0.1, "contact_force_range": [-5.0, 20.0], "terminate_when_unhealthy": False}),
+    ("Ant-v5", {"include_cfrc_ext_in_observation": False, "healthy_z_range": [0.4, 0.8], "frame_skip": 3}),
     ("InvertedPendulum-v5", {"reset_noise_scale": 0.15, "frame_skip": 1}),
     ("InvertedDoublePendulum-v5", {"healthy_reward": 5.0, "frame_skip": 2}),
     ("Reacher-v5", {"reward_dist_weight": 3.0, "reward_control_weight": 0.1, "max_episode_steps": 7}),

@@ -16,7 +16,7 @@ from appo_collector.envs.physics_rollout import RolloutPhysics
 from appo_collector.envs.twins import TWINS
 from appo_common.errors import ConfigError
 
-NOT_OPTIONS = {"self", "kwargs", "xml_file", "default_camera_config"}
+NOT_OPTIONS = {"self", "kwargs", "xml_file", "default_camera_config", "main_body"}
 CONTACTS = {"use_contact_forces", "contact_cost_weight", "contact_force_range"}
 
 

@@ -13,7 +13,8 @@ TWINS = {
     "mujoco:Hopper-v5": (f"{_HERE}.runners", "Hopper", "Gymnasium's one leg hops forward and must not fall"),
     "mujoco:Walker2d-v5": (f"{_HERE}.runners", "Walker2d", "Gymnasium's two legs walk forward and must not fall"),
     "mujoco:Swimmer-v5": (f"{_HERE}.runners", "Swimmer", "Gymnasium's three links swim forward"),
-    "mujoco:Ant-v4": (f"{_HERE}.runners", "Ant", "Gymnasium's four legs run forward; no contact forces in it"),
+    "mujoco:Ant-v4": (f"{_HERE}.ant", "AntV4", "Gymnasium's four legs run forward; no contact forces in it"),
+    "mujoco:Ant-v5": (f"{_HERE}.ant", "AntV5", "Gymnasium's four legs run forward and feel the ground"),
     "mujoco:InvertedPendulum-v5": (f"{_HERE}.pendulums", "InvertedPendulum", "Gymnasium's pole on a cart stays up"),
     "mujoco:InvertedDoublePendulum-v5": (
         f"{_HERE}.pendulums",

@@ -1,4 +1,4 @@
-"""Twins that are paid for moving forward: HalfCheetah, Swimmer, Hopper, Walker2d and Ant."""
+"""Twins that are paid for moving forward: HalfCheetah, Swimmer, Hopper, Walker2d (and Ant, in a module of its own)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -44,7 +43,7 @@ class LeggedOptions(RunnerOptions):
 
     ctrl_cost_weight: float = weight(0.5)
     healthy_reward: float = weight(1.0)
-    """Reward of every step in a healthy state. (Ant: of every step at all with ``terminate_when_unhealthy``.)"""
+    """Reward of every step in a healthy state. (Ant-v4: of every step at all with ``terminate_when_unhealthy``.)"""
     terminate_when_unhealthy: bool = option(True)
     """End the episode in a state that is not healthy."""
     healthy_z_range: tuple[float, float] = limits(0.2, 1.0)
@@ -135,7 +134,7 @@ class Legged(Runner):
     """Ends where the state is not healthy, and is paid for being so."""
 
     options: LeggedOptions
-    terms = ("forward", "survive", "ctrl")
+    terms: Sequence[str] = ("forward", "survive", "ctrl")
 
     @abstractmethod
     def _healthy(self) -> np.ndarray:
@@ -143,8 +142,10 @@ class Legged(Runner):
 
     def _rewards(self, actions: np.ndarray) -> dict[str, np.ndarray]:
         terms = super()._rewards(actions)
-        survive = self._is_healthy * self.options.healthy_reward
-        return {"forward": terms["forward"], "survive": survive, "ctrl": terms["ctrl"]}
+        return {"forward": terms["forward"], "survive": self._survive(), "ctrl": terms["ctrl"]}
+
+    def _survive(self) -> np.ndarray:
+        return self._is_healthy * self.options.healthy_reward
 
     def _terminated(self) -> np.ndarray:
         self._is_healthy = self._healthy()  # asked for before the rewards
@@ -177,31 +178,3 @@ class Hopper(Walker2d):
         bounds = self.options.healthy_state_range
         state = within(self.qpos[:, 2:], bounds).all(axis=1) & within(self.qvel, bounds).all(axis=1)
         return super()._healthy() & state
-
-
-class Ant(Legged):
-    """Action [8]: torques of the joints. Observation [27]: positions but the first two, velocities."""
-
-    options_type = LeggedOptions
-    id = "Ant-v4"
-    scene = "ant.xml"
-    normal_noise = True
-    hidden = 2
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._torso = self.data_field("xpos")[:, self.model.body("torso").id]
-
-    def _place(self) -> np.ndarray:
-        return self._torso[:, 0]
-
-    def _healthy(self) -> np.ndarray:
-        height, (low, high) = self.qpos[:, 2], self.options.healthy_z_range
-        return (low <= height) & (height <= high)
-
-    def _rewards(self, actions: np.ndarray) -> dict[str, np.ndarray]:
-        terms = super()._rewards(actions)
-        if self.options.terminate_when_unhealthy:
-            # Unlike in the v5 environments, the last step of a fall is paid for too.
-            terms["survive"] = np.full(self.spec.num_envs, self.options.healthy_reward)
-        return terms
