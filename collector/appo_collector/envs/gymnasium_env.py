@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -202,7 +203,8 @@ def autoreset_mode(vec: gymnasium.vector.VectorEnv, name: str) -> str:
 def _make(gymnasium: Any, id: str, overrides: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     """Make one environment; say what the user can change where that fails."""
     try:
-        return gymnasium.make(id, **overrides)
+        with _quiet_scene(gymnasium, id):
+            return gymnasium.make(id, **overrides)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         raise ConfigError(f"env.name: 'gymnasium:{id}' needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
@@ -216,6 +218,16 @@ def _make(gymnasium: Any, id: str, overrides: dict[str, Any]) -> gymnasium.Env[A
         if not overrides:
             raise
         raise ConfigError(f"env.overrides: 'gymnasium:{id}' refused {overrides}: {error}") from error
+
+
+def _quiet_scene(gymnasium: Any, id: str) -> AbstractContextManager[Any]:
+    """Keep what MuJoCo says of Gymnasium's own scenes from the terminal and from a file in the working directory."""
+    spec = gymnasium.registry.get(id)
+    if spec is None or "mujoco" not in str(spec.entry_point):
+        return nullcontext()
+    from appo_collector.envs.mujoco_warnings import warnings_kept
+
+    return warnings_kept()
 
 
 def _episode_limit(spec: Any) -> int | None:
