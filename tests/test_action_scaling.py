@@ -59,6 +59,9 @@ def test_actions_in_the_environments_units(mode: ActionScaling, expected: list[l
 def test_the_default_maps_to_finite_bounds_and_leaves_others_alone() -> None:
     assert scale_actions(Recorder([-2.0, 0.0], [2.0, 4.0]), None).spec.action_scaling == "rescale"
     assert scale_actions(Recorder([-INF, 0.0], [2.0, 4.0]), None).spec.action_scaling == "none"
+    huge = float(np.finfo(np.float32).max)  # what Box(-finfo.max, finfo.max) says
+    assert scale_actions(Recorder([-huge, 0.0], [huge, 4.0]), None).spec.action_scaling == "none"
+    assert scale_actions(Recorder([-1e300, 0.0], [1e300, 4.0]), None).spec.action_scaling == "none"
     assert scale_actions(Recorder([], []), None).spec.action_scaling == "none"
     assert scale_actions(Recorder([], [], nvec=[2, 3]), None).spec.action_scaling == "none"
 
@@ -70,8 +73,9 @@ def test_bounds_of_one_rescale_to_the_very_same_numbers() -> None:
 
 
 def test_half_open_bounds_can_be_clipped() -> None:
-    env = scale_actions(Recorder([-INF, 0.0], [2.0, INF]), "clip")
-    assert arrived(env, [-9.0, -9.0]) == [-9.0, 0.0]
+    for unbounded in (INF, 1e300):
+        env = scale_actions(Recorder([-unbounded, 0.0], [2.0, unbounded]), "clip")
+        assert arrived(env, [-9.0, -9.0]) == [-9.0, 0.0]
 
 
 @pytest.mark.parametrize(

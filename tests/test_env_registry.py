@@ -73,12 +73,18 @@ def test_a_factory_that_raises_or_returns_something_else(user_module: Callable[.
         env.spec = "cartpole"  # type: ignore[assignment]
         return env
 
-    user_module(broken=broken, other_size=other_size, no_spec=no_spec, number=lambda **_: 3)
+    def wrong_spec(**_: Any) -> VectorEnv:
+        env = CartpoleSwingup(1)
+        env.spec = env.spec.model_copy(update={"action_low": [-1.0, -1.0], "action_high": [1.0, 1.0]})
+        return env
+
+    user_module(broken=broken, other_size=other_size, no_spec=no_spec, wrong_spec=wrong_spec, number=lambda **_: 3)
     expected = {
         "broken": "could not be made: RuntimeError: no simulator licence",
         "number": "returned a int; a factory must return a subclass of .*VectorEnv",
         "other_size": "asked for 1 environments, its spec says 2",
         "no_spec": "its spec is a str, not an EnvSpec",
+        "wrong_spec": "its spec is wrong: .*action_low has 2 entries for num_actions = 1$",
     }
     for name, text in expected.items():
         with pytest.raises(EnvironmentFault, match=text):

@@ -233,3 +233,17 @@ def test_close_can_be_repeated() -> None:
     env.close()
     env.close()
     assert not any(process.is_alive() for process in processes.processes)
+
+
+class WithOptions(CountingGym):
+    """Reads its options where there are some, as Gymnasium's interface has it."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert options is None or options["level"]
+        return super().reset(seed=seed, options=options)
+
+
+def test_a_reset_comes_without_options() -> None:
+    env = vectorise([lambda: WithOptions(0, "TT.")], "users:make")
+    env.reset(0)
+    assert [env.step(zeros(env)).terminated.tolist() for _ in range(3)] == [[True], [True], [False]]

@@ -12,7 +12,7 @@ from helpers_unit import GROUPS, env_spec, random_rollout, train_dict
 from appo_collector.envs.contract import Step
 from appo_collector.episodes import EpisodeTracker
 from appo_common.config import LearnerConfig
-from appo_common.layout import rollout_layout
+from appo_common.layout import env_steps, rollout_layout
 from appo_learner.appo import APPO, build_appo
 from appo_learner.batch import Batch, Stager
 
@@ -116,3 +116,17 @@ def test_a_skipped_step_counts_for_no_episode() -> None:
     tracker.step(Step({}, np.ones(2, dtype=np.float32), ~flags[0], np.zeros(2, dtype=bool), {}, {}, np.ones(2, bool)))
     episodes = tracker.drain()
     assert (episodes.lengths, episodes.returns) == ([1, 3, 1], [1.0, 3.0, 1.0])
+
+
+def test_a_batch_of_resets_alone_says_so() -> None:
+    _, batch = batches()
+    assert batch.valid is not None
+    batch.valid[:] = False
+    batch.valid[0, 0] = True
+    with pytest.raises(ValueError, match=r"1 steps to train on.*num_mini_batches = 2"):
+        algorithm({}).prepare(batch)
+
+
+def test_env_steps_are_those_that_were_taken() -> None:
+    plain, _ = plain_rollout()
+    assert env_steps(with_skipped_steps(plain)) == env_steps(plain) == ENVS * STEPS

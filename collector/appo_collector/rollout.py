@@ -15,6 +15,7 @@ from appo_collector.episodes import EpisodeTracker
 from appo_collector.policy import Policy
 from appo_collector.session import Session
 from appo_common.errors import EnvironmentFault
+from appo_common.layout import env_steps
 
 Views = dict[str, np.ndarray]
 
@@ -89,7 +90,7 @@ class RolloutLoop:
             self._obs = result.obs
             session.service()
         _write_last(views, self._obs)
-        session.env_steps += self._num_steps * self._env.spec.num_envs
+        session.env_steps += env_steps(views)
         with timers("send"):
             timers_ms = timers.read_ms(self._num_steps)
             session.send(slot, session.weights.version, final_count, self._episodes.drain(), timers_ms)

@@ -150,6 +150,11 @@ def rollout_layout(spec: EnvSpec, num_steps: int, obs_groups: Mapping[str, Seque
     return Layout(fields)
 
 
+def env_steps(views: Mapping[str, np.ndarray]) -> int:
+    """Count the environment steps of a rollout; those that only reset an environment are none."""
+    return int(views["valid"].sum()) if "valid" in views else views["rewards"].size
+
+
 def final_rows(spec: EnvSpec, num_steps: int) -> int:
     """Rows that always suffice for the truncated episodes of one rollout.
 

@@ -68,7 +68,13 @@ class APPO(PPO):
 
         The normaliser is still the one that belongs to the current parameters: rsl_rl updates it at the end of
         :meth:`update`, after these log-probabilities, once per rollout.
+        Raises ValueError where too few valid steps are left for the mini-batches.
         """
+        if batch.valid is not None and int(batch.valid.sum()) < self.num_mini_batches:
+            raise ValueError(
+                f"{int(batch.valid.sum())} steps to train on, as all others only reset an environment; fewer than "
+                f"num_mini_batches = {self.num_mini_batches}"
+            )
         self.storage = storage = batch.storage
         steps, columns = storage.actions.shape[:2]
         obs = storage.observations.flatten(0, 1)

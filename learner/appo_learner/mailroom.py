@@ -17,6 +17,7 @@ import zmq
 
 from appo_common import sockets
 from appo_common.errors import ConfigError, ProtocolError
+from appo_common.layout import env_steps
 from appo_common.messages import OTHER_VERSION, Reject, RolloutHeader, expect, pack, unpack
 from appo_common.spec import EnvSpec
 from appo_learner.books import Book
@@ -228,7 +229,7 @@ class Mailroom:
                 return True
             if rollout is not None:
                 self._waiting.append(rollout)
-                self.env_steps_received += rollout.views["rewards"].size
+                self.env_steps_received += env_steps(rollout.views)
         self._send(outgoing)
         return True
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from appo_common.errors import AppoError
+from appo_common.layout import env_steps
 from appo_common.models import dump_state, state_layout
 from appo_common.process import StopRequest
 from appo_common.spec import EnvSpec
@@ -194,7 +195,7 @@ class Trainer:
         self._recorder.note_batch(rollouts, version=progress.iteration)
         progress.iteration += 1
         progress.rollouts_trained += len(rollouts)
-        progress.env_steps += sum(rollout.views["rewards"].size for rollout in rollouts)
+        progress.env_steps += sum(env_steps(rollout.views) for rollout in rollouts)
         # Before credits are given back: in sync mode what has arrived by now does not depend on timing.
         progress.env_steps_collected = self._collected_before + self._mailroom.env_steps_received
         with self._recorder.timed("publish_s"):

@@ -36,8 +36,9 @@ class ScaledActions(VectorEnv):
         self.spec = env.spec.model_copy(update={"action_scaling": mode})
         self._env = env
         self._mode = mode
-        self._low = np.array(env.spec.action_low, dtype=np.float32)
-        self._high = np.array(env.spec.action_high, dtype=np.float32)
+        with np.errstate(over="ignore"):  # a bound beyond float32 is none
+            self._low = np.array(env.spec.action_low, dtype=np.float32)
+            self._high = np.array(env.spec.action_high, dtype=np.float32)
 
     def step(self, actions: np.ndarray) -> Step:
         """Apply ``[N, A]`` float32 actions after scaling; the array itself is left as it is."""
@@ -75,7 +76,13 @@ _WORDS = {
 
 
 def _default(spec: EnvSpec) -> ActionScaling:
-    return "rescale" if spec.action_low and np.isfinite([spec.action_low, spec.action_high]).all() else "none"
+    return "rescale" if spec.action_low and _has_a_middle(spec) else "none"
+
+
+def _has_a_middle(spec: EnvSpec) -> bool:
+    """Whether the bounds are finite, and so small that their sum and difference are finite in float32, too."""
+    low, high = (np.array(bound, dtype=np.float64).clip(-1e39, 1e39) for bound in (spec.action_low, spec.action_high))
+    return bool(max(np.abs(high - low).max(), np.abs(high + low).max()) <= np.finfo(np.float32).max)
 
 
 def _problem(spec: EnvSpec, mode: ActionScaling) -> str:
@@ -85,6 +92,6 @@ def _problem(spec: EnvSpec, mode: ActionScaling) -> str:
         return "has discrete actions"
     if not spec.action_low:
         return "names no bounds of its actions"
-    if mode == "rescale" and not np.isfinite([spec.action_low, spec.action_high]).all():
-        return f"has infinite bounds (action_low = {spec.action_low}, action_high = {spec.action_high})"
+    if mode == "rescale" and not _has_a_middle(spec):
+        return f"has infinite bounds, or as good as (action_low = {spec.action_low}, action_high = {spec.action_high})"
     return ""

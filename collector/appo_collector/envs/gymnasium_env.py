@@ -45,9 +45,17 @@ def vectorise(
     reference, and an environment that writes into one array for ever would have overwritten it by its reset.
     ``episode_limit``: steps after which Gymnasium's TimeLimit truncates an episode; None if there is none.
     """
+    import gymnasium
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    return GymnasiumEnv(SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED), name, episode_limit)
+    class PlainReset(gymnasium.Wrapper[Any, Any, Any, Any]):
+        """Passes on no options where there are none: of our mask, SyncVectorEnv leaves an empty dict."""
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+            return self.env.reset(seed=seed, options=options or None)
+
+    plain = [lambda maker=maker: PlainReset(maker()) for maker in makers]
+    return GymnasiumEnv(SyncVectorEnv(plain, autoreset_mode=AutoresetMode.DISABLED), name, episode_limit)
 
 
 class GymnasiumEnv(VectorEnv):

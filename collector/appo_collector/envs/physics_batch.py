@@ -108,9 +108,11 @@ class BatchPhysics(Physics):
             return self._table.read(name)
         shared = array_of(self._batch.model, name)
         try:
-            return self._batch.expand(name)
+            values = self._batch.expand(name).view()
         except ValueError:  # structure and meshes, which cannot differ
             return np.broadcast_to(shared, (self._batch.nsim, *shared.shape))
+        values.flags.writeable = False  # set_model_field also updates what follows from them
+        return values
 
     def set_model_field(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
         """See :class:`Physics`. Raises EnvironmentFault for a field that cannot differ between simulations."""

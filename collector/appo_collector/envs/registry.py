@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import ValidationError
+
 from appo_collector.envs.action_scaling import scale_actions
 from appo_collector.envs.adopt import make_from
 from appo_collector.envs.contract import VectorEnv
@@ -62,8 +64,7 @@ def make_env(
     except AppoError:
         raise
     except Exception as error:
-        words = " ".join(str(error).split())  # one line: the learner repeats it
-        raise EnvironmentFault(f"{name} could not be made: {type(error).__name__}: {words}") from error
+        raise EnvironmentFault(f"{name} could not be made: {type(error).__name__}: {_words(error)}") from error
     _check(name, env, num_envs)
     return scale_actions(env, action_scaling)
 
@@ -109,6 +110,13 @@ def _users_own(name: str, module: str, attribute: str) -> Callable[..., Any]:
     return factory
 
 
+def _words(error: Exception) -> str:
+    """Return what ``error`` says in one line, since the learner repeats it; of pydantic's, without its address."""
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}".lstrip(": ") for each in error.errors())
+    return " ".join(str(error).split())
+
+
 def _place(error: Exception) -> str:
     """Say in which line of which file an import failed."""
     if isinstance(error, SyntaxError):
@@ -128,5 +136,9 @@ def _check(name: str, env: VectorEnv, num_envs: int) -> None:
     spec = getattr(env, "spec", None)
     if not isinstance(spec, EnvSpec):
         raise EnvironmentFault(f"{name}: its spec is a {type(spec).__name__}, not an EnvSpec")
+    try:
+        EnvSpec.model_validate(spec.model_dump())  # it may have been made without validation
+    except ValueError as error:
+        raise EnvironmentFault(f"{name}: its spec is wrong: {_words(error)}") from error
     if spec.num_envs != num_envs:
         raise EnvironmentFault(f"{name}: asked for {num_envs} environments, its spec says {spec.num_envs}")

@@ -148,8 +148,12 @@ class RslRlEnv(VectorEnv):
     def _final(self, extras: Mapping[str, Any], ended: np.ndarray, matters: bool) -> Observations:
         """Return the groups ``[E, *group]`` that ``extras`` offers of the environments that ``ended``."""
         key, offered = _offered(extras)
-        if isinstance(offered, (list, np.ndarray)):  # one entry per environment, None where the episode goes on
+        if isinstance(offered, np.ndarray) and offered.dtype != object:
+            offered = torch.as_tensor(offered)
+        elif isinstance(offered, (list, np.ndarray)):  # one entry per environment, None where the episode goes on
             offered = _stacked([offered[env] for env in ended])
+        if isinstance(offered, Mapping):
+            offered = {key: torch.as_tensor(value) for key, value in offered.items()}
         if isinstance(offered, torch.Tensor):
             offered = {next(iter(self._obs)): offered} if len(self._obs) == 1 else {SINGLE: offered}
         groups = as_groups({} if offered is None else offered, f"{self._name}: extras[{key!r}]")
