@@ -101,10 +101,18 @@ def test_an_rsl_rl_environment(user_module: User) -> None:
     assert steps(env, 3)[2] == ([0.0, 0.0], [0.25, 0.25], [True, True])
 
 
-def test_arguments_that_a_factory_does_not_take_are_named(user_module: User) -> None:
+def test_overrides_that_a_factory_does_not_take_are_named(user_module: User) -> None:
     user_module(Corridor=Corridor)
-    with pytest.raises(EnvironmentFault, match=r"could not be made: TypeError: .*unexpected keyword argument 'lenght'"):
+    with pytest.raises(ConfigError, match=r"env\.overrides\.lenght: .*did you mean 'length'\? It takes: length"):
         make_env("users_robot:Corridor", 1, {"lenght": 2}, 1)
+
+
+def test_a_package_that_a_users_module_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "unilab", None)  # not importable
+    (tmp_path / "users_lack.py").write_text("import unilab\n")
+    with pytest.raises(ConfigError, match=r"importing users_lack raised ModuleNotFoundError: .*appo\[unilab\]"):
+        make_env("users_lack:make", 1, {}, 1)
 
 
 def test_a_vector_environment_of_another_size_is_refused(user_module: User) -> None:

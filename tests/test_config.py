@@ -49,6 +49,17 @@ def test_of_two_assignments_the_later_wins(write: Any) -> None:
     assert load_config(write(sections()), ["train.seed=1", "train.seed=2"]).seed == 2
 
 
+def test_overrides_stay_with_the_environment_they_were_written_for(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert load_config("cartpole-swingup", ["env.name=gymnasium:CartPole-v1"]).env.overrides == {}
+    assert "env.overrides {'stagger': True} of preset cartpole-swingup are left out" in caplog.text
+    kept = load_config("cartpole-swingup", ["env.name=mine:Env", "env.overrides.speed=3"]).env.overrides
+    assert kept == {"speed": 3}
+    whole = load_config("cartpole-swingup", ["env.overrides={speed: 3}", "env.name=mine:Env"]).env.overrides
+    assert whole == {"speed": 3}
+    assert load_config("cartpole-swingup", ["env.num_envs=3"]).env.overrides == {"stagger": True}
+
+
 @pytest.mark.parametrize(("text", "value"), [("1e-3", 1e-3), ("5E-4", 5e-4), ("2.e-3", 2e-3), ("+1e-2", 1e-2)])
 def test_exponents_are_numbers_in_files_and_assignments(write: Any, text: str, value: float) -> None:
     assert load_config(write(sections()), [f"train.algorithm.learning_rate={text}"]).train["algorithm"][

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,10 +42,21 @@ def test_an_unknown_name_gives_the_nearest_and_the_list() -> None:
     assert "mujoco:quadruped-velocity" in text
 
 
-@pytest.mark.parametrize("name", ["", "cartpole", "mujoco:", ":make", "no_such_module:make", "os:no_such"])
+@pytest.mark.parametrize("name", ["", "cartpole", ":make", "no_such_module:make"])
 def test_names_that_lead_nowhere(name: str) -> None:
     with pytest.raises(ConfigError, match=r"env\.name: .*package\.module:factory"):
         make_env(name, 1, {}, 1)
+
+
+def test_an_attribute_that_is_not_there_gives_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"the module textwrap \(.*textwrap\.py\) has no 'wraap'; .*textwrap:wrap\?"):
+        make_env("textwrap:wraap", 1, {}, 1)
+
+
+def test_a_module_that_is_not_found_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=rf"no module 'my_robot' is in {tmp_path} or installed: .*PYTHONPATH"):
+        make_env("my_robot:make", 1, {}, 1)
 
 
 def test_something_that_cannot_be_called() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from appo_common.config import RunConfig
 from appo_common.config_errors import problems_of
 from appo_common.errors import ConfigError
 from appo_common.train_config import ABSENT, Problem, lookup, nearest
+
+log = logging.getLogger(__name__)
 
 DEFAULT_PRESET = "cartpole-swingup"
 PRESET_DIR = Path(__file__).parent / "presets"
@@ -66,16 +69,32 @@ def load_config(
             value None means that the option was not given.
     """
     draft = _read(DEFAULT_PRESET if source is None else source)
+    named = lookup(draft.tree, "env.name")
     for assignment in sets:
         draft.set_from_text(assignment)
     for key, (option, value) in (options or {}).items():
         if value is not None:
             draft.set(key, value, option)
+    _drop_overrides_of_another(draft, named)
     config, problems = _validate(draft.tree)
     lines = draft.lines + [draft.line(problem) for problem in problems]
     if lines or config is None:
         raise ConfigError("\n".join(lines))
     return config
+
+
+def _drop_overrides_of_another(draft: _Draft, named: Any) -> None:
+    """Leave out the file's ``env.overrides`` where ``--set`` names another environment than ``named``, the file's."""
+    env = draft.tree.get("env")
+    overrides = env.get("overrides") if isinstance(env, dict) else None
+    if "env.name" not in draft.setters or lookup(draft.tree, "env.name") == named or not isinstance(overrides, dict):
+        return
+    set_here = [key.split(".")[2:3] for key in draft.setters if key.startswith("env.overrides")]
+    dropped = {} if [] in set_here else {key: value for key, value in overrides.items() if [key] not in set_here}
+    for key in dropped:
+        del overrides[key]
+    if dropped:
+        log.info("env.overrides %s of %s are left out: they belong to %s", dropped, draft.place, named)
 
 
 @dataclass

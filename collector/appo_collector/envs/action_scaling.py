@@ -20,7 +20,7 @@ def scale_actions(env: VectorEnv, mode: ActionScaling | None) -> VectorEnv:
     """
     chosen = _default(env.spec) if mode is None else mode
     if problem := _problem(env.spec, chosen):
-        raise ConfigError(f"env.action_scaling: {chosen!r} is not possible: {env.spec.name} {problem}; use none")
+        raise ConfigError(f"env.action_scaling: {chosen!r} is not possible: {env.spec.name} {problem}")
     if chosen != "none":
         env = ScaledActions(env, chosen)
     if env.spec.action_low:
@@ -89,9 +89,9 @@ def _problem(spec: EnvSpec, mode: ActionScaling) -> str:
     if mode == "none":
         return ""
     if spec.action_nvec:
-        return "has discrete actions"
+        return "has discrete actions; use none"
     if not spec.action_low:
-        return "names no bounds of its actions"
+        return "names no bounds of its actions; use none"
     if mode == "rescale" and not _has_a_middle(spec):
-        return f"has infinite bounds, or as good as (action_low = {spec.action_low}, action_high = {spec.action_high})"
+        return f"has infinite bounds, or as good as (action_low = {spec.action_low}, action_high = {spec.action_high}); use clip or none"
     return ""
