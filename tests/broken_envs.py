@@ -132,6 +132,11 @@ class NoFinalObs(Good):
 
 
 class LateFinalObs(Good):
+    """The time since the start of the episode jumps where it ends."""
+
+    def observe(self) -> Observations:
+        return super().observe() | {"aim": self.age[:, None].astype(np.float32)}
+
     def told(self, step: Step) -> Step:
         ended = step.terminated | step.truncated
         return step._replace(final_obs={name: group[ended] for name, group in step.obs.items()})

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import broken_envs
 import numpy as np
 import pytest
 
 from appo_collector.check.checker import Checker, CheckOptions
 from appo_collector.check.report import Report
 from appo_common.errors import ConfigError
+from appo_common.spec import EnvSpec, ObservationGroup
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -55,7 +57,7 @@ BROKEN: list[tuple[str, str, str]] = [
     ),
     ("InPlace", "fresh arrays", r"obs 'policy' changed in place: what reset\(\) returned was written again later"),
     ("FinalInPlace", "fresh arrays", r"final_obs 'policy' changed in place: what step \d+ returned"),
-    ("NegativeN", "builds", r"broken_envs:NegativeN could not be made: ValidationError: .*num_envs .*greater than 0"),
+    ("NegativeN", "builds", r"broken_envs:NegativeN could not be made: ValidationError: num_envs: .*greater than 0"),
     ("OtherN", "builds", r"broken_envs:OtherN: asked for 4 environments, its spec says 3"),
     ("IntFlags", "shapes and dtypes", r"step 1: 'terminated' is \(4,\) int64, expected \(4,\) bool → .*np.bool_"),
     ("PlainTuple", "shapes and dtypes", r"step 1: returned a tuple, expected a Step → return .*contract\.Step\("),
@@ -132,6 +134,21 @@ def test_what_an_adapter_converts_is_no_violation() -> None:
     assert report.warnings == []
 
 
+class UnevenBounds(broken_envs.Good):
+    """Its spec was made without validation."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.spec = EnvSpec.model_construct(**(dict(self.spec) | {"action_low": [-1.0, -1.0], "action_high": [1.0]}))
+
+
+def test_a_spec_that_pydantic_has_not_seen_is_validated() -> None:
+    report, _ = check("test_check:UnevenBounds")
+    (found,) = report.violations
+    assert found.rule == "spec"
+    assert re.search("its spec is wrong: .*action_low has 2 entries for num_actions = 1", found.text)
+
+
 def test_pictures_are_checked_like_any_other_observation() -> None:
     report, lines = check("broken_envs:Pictures")
     assert report.close() == 0, lines
@@ -179,7 +196,6 @@ def test_an_environment_without_clipping_is_told_what_a_policy_sends() -> None:
 
 def test_random_actions_stay_within_what_the_environment_accepts() -> None:
     from appo_collector.check.trajectory import RandomActions
-    from appo_common.spec import EnvSpec, ObservationGroup
 
     base = {"name": "x", "observations": {"policy": ObservationGroup(shape=[1])}, "num_envs": 500}
     bounded = EnvSpec(**base, num_actions=3, action_low=[-2.0, 0.0, -np.inf], action_high=[1.0, np.inf, np.inf])
@@ -199,7 +215,7 @@ def test_random_actions_stay_within_what_the_environment_accepts() -> None:
 def test_a_wrong_name_or_override_is_wrong_usage_and_no_violation() -> None:
     with pytest.raises(ConfigError, match=r"mujoco:nope.* is unknown"):
         check("mujoco:nope")
-    with pytest.raises(ConfigError, match=r"No module named 'no_such_module'"):
+    with pytest.raises(ConfigError, match=r"no module 'no_such_module' is in .*PYTHONPATH"):
         check("no_such_module:make")
     with pytest.raises(ConfigError, match=r"env\.overrides\.speed"):
         check("mujoco:cartpole-swingup", overrides={"speed": 3})

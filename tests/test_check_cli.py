@@ -76,8 +76,8 @@ def test_a_signal_ends_a_check_that_hangs(launch: Launcher, number: signal.Signa
 def test_wrong_usage_gives_exit_code_2(launch: Launcher) -> None:
     (launch.folder / "typo_env.py").write_text("import numpy\n\ndef make(num_envs:\n    return 1\n")
     cases = {
-        "broken_envs:NoSuchClass": "module broken_envs has no attribute 'NoSuchClass'|has no attribute 'NoSuchClass'",
-        "no_such_module:make": "No module named 'no_such_module'",
+        "broken_envs:NanObz": r"has no 'NanObz'; did you mean broken_envs:NanObs\?",
+        "no_such_module:make": "no module 'no_such_module' is in ",
         "typo_env:make": r"SyntaxError: .*typo_env\.py, line 3",
     }
     programs = {name: start(launch, name) for name in cases}
@@ -138,3 +138,16 @@ def test_the_module_is_looked_for_in_the_working_directory(launch: Launcher) -> 
     assert program.exit_code(20.0) == 0, program.text
     assert Path(launch.folder, "mine.py").exists()
     assert os.path.basename(program.command[0]) == "appo-collector"
+
+
+def test_threads_are_those_of_the_environment_alone_unless_told_otherwise(launch: Launcher) -> None:
+    untold, told = (
+        launch.start(
+            name,
+            [str(BIN / "appo-collector"), "check", "threads_env:Threads", "--threads", "3", "--steps", "5"],
+            **variables,
+        )
+        for name, variables in (("untold", {"OMP_NUM_THREADS": ""}), ("told", {"OMP_NUM_THREADS": "2"}))
+    )
+    untold.says("pool 3, torch 1, OpenMP 1", 20.0)
+    told.says("pool 3, torch 2, OpenMP 2", 20.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from typing import Any
@@ -82,6 +83,33 @@ def test_ctrl_c_ends_a_run_whose_only_environments_hang(launch: Launcher) -> Non
         learner.reaches(1)
         _ends_on_ctrl_c(learner)
     assert launch.alive() == []
+
+
+def test_an_environment_that_cannot_close_does_not_change_how_its_run_ends(launch: Launcher) -> None:
+    settings = config("Good") | {"env": {"name": "ending_envs:CloseRaises", "num_envs": 4}}
+    learner = launch.learner(settings, "--max-iterations", "2")
+    collector = launch.collector(learner.address)
+    assert collector.exit_code(MANY_START_S) == 0, collector.text
+    assert "WARNING broken_envs:Good: close() raised RuntimeError: the window is gone\nTraceback" in collector.text
+    collector.says("finished: ", 1.0)
+    assert learner.exit_code() == 0, learner.text
+
+
+def test_nobody_waits_for_an_environment_that_does_not_close(launch: Launcher) -> None:
+    settings = config("Good") | {"env": {"name": "ending_envs:CloseHangs", "num_envs": 4}}
+    learner = launch.learner(settings)
+    asked, told = launch.collector(learner.address), launch.collector(learner.address)
+    for collector in (asked, told):
+        collector.says("built 4 × ", MANY_START_S)
+    learner.advances()
+    asked.signal(signal.SIGTERM)
+    assert asked.exit_code(4.0) == 1, asked.text
+    learner.signal(signal.SIGINT)
+    assert learner.exit_code(10.0) == 0, learner.text
+    assert told.exit_code(20.0) == 1, told.text
+    for collector, why in ((asked, "is asked to stop"), (told, "has nothing else to do")):
+        words = rf"close\(\) has not returned for \d+ s, and this process {why}: .* at\n +File \".*ending_envs\.py\""
+        assert re.search(words, collector.text), collector.text
 
 
 def test_a_learner_whose_only_collector_crashes_names_how(launch: Launcher) -> None:

@@ -1,25 +1,18 @@
-"""What the running collector says of an environment's faults, and of calls that do not return."""
+"""What the running collector says of an environment's faults."""
 
 from __future__ import annotations
 
-import logging
 import re
-import signal
-import subprocess
-import sys
-import threading
 import timeit
 from typing import Any
 
 import broken_envs
 import numpy as np
 import pytest
-from helpers_e2e import TESTS, poll
 from test_check import BROKEN
 
 from appo_collector.envs.contract import Step
 from appo_collector.envs.guard import Guard
-from appo_collector.envs.watchdog import Watchdog
 from appo_common.errors import EnvironmentFault
 
 UNSEEN = {
@@ -115,78 +108,3 @@ def test_guarding_costs_microseconds() -> None:
     env.step = lambda actions: step  # type: ignore[method-assign]
     seconds = min(timeit.repeat(lambda: guard.step(np.zeros((64, 1))), number=200, repeat=5)) / 200
     assert seconds < 200e-6  # measured: 20 µs; a busy machine takes longer
-
-
-class Stuck(broken_envs.Good):
-    """Its step returns when it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        self.entered, self.release = threading.Event(), threading.Event()
-
-    def step(self, actions: np.ndarray) -> Step:
-        self.entered.set()
-        self.release.wait(20.0)
-        return super().step(actions)
-
-
-def test_a_call_that_does_not_return_is_logged_again_and_again_with_its_place(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    env = Stuck()
-    with caplog.at_level(logging.WARNING), Watchdog(patience_s=0.2) as watchdog:
-        guard = Guard(env, watchdog)
-        guard.reset(0)
-
-        def release() -> None:
-            poll(lambda: len(caplog.records) >= 2, 10.0, "two warnings")
-            env.release.set()
-
-        helper = threading.Thread(target=release)
-        helper.start()
-        guard.step(np.zeros((1, 1), dtype=np.float32))
-        helper.join()
-        told = len(caplog.records)
-        for _ in range(20):
-            guard.step(np.zeros((1, 1), dtype=np.float32))
-    first, second = (record.getMessage() for record in caplog.records[:2])
-    assert re.match(r"broken_envs:Good: step\(\) has not returned for \d s; it is at\n", first)
-    assert re.search(r'File ".*test_guard\.py", line \d+, in step\n +self\.release\.wait', first), first
-    assert "guard.py" not in first.replace("test_guard.py", "")
-    assert second != first or told == 2
-    assert len(caplog.records) == told, "calls that return are not told"
-
-
-def test_a_watchdog_ends_with_its_context_and_leaves_the_signals_as_they_were() -> None:
-    before = signal.set_wakeup_fd(-1)
-    signal.set_wakeup_fd(before)
-    with Watchdog():
-        assert any(thread.name == "watchdog" for thread in threading.enumerate())
-    assert not any(thread.name == "watchdog" for thread in threading.enumerate())
-    assert signal.set_wakeup_fd(before) == before
-
-
-LEAVES = """
-import logging, sys, threading
-from appo_collector.envs.watchdog import Watchdog
-from appo_common.process import StopRequest
-logging.basicConfig(level="INFO")
-stop = StopRequest().install()
-with Watchdog() as watchdog, watchdog.watching("mine", "step()"):
-    print("ready", flush=True)
-    wait = threading.Event().wait
-    while True:
-        wait(5.0)
-"""
-
-
-def test_a_process_that_is_asked_to_stop_leaves_a_call_that_does_not_return() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", LEAVES], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TESTS
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=10.0)
-    assert process.returncode == 1
-    assert re.search(r"mine: step\(\) has not returned for \d s, and this process is asked to stop: it leaves", said)

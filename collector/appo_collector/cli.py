@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from appo_collector.check.command import check
 from appo_common import __version__, log
 from appo_common.errors import AppoError, ConfigError
-from appo_common.process import StopRequest, die_with_parent, leave_quickly, limit_threads
+from appo_common.process import StopRequest, die_with_parent, leave_quickly, one_thread_unless_told
 
 logger = logging.getLogger("appo_collector")
 
@@ -32,7 +32,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "auto_en
     type=click.IntRange(min=1),
     help="Environments stepped together.  [default: the run's env.num_envs]",
 )
-@click.option("--threads", type=click.IntRange(min=1), default=1, help="Threads for physics, BLAS and torch, each.")
+@click.option("--threads", type=click.IntRange(min=1), default=1, help="Threads that step the environments.")
 @click.option("--device", default="cpu", help="Device of the actor: cpu or cuda:N.")
 @click.option(
     "--transport",
@@ -77,7 +77,7 @@ def main(
         raise click.MissingParameter(ctx=context, param=missing)
     if parent_pid is not None:
         die_with_parent(parent_pid)
-    limit_threads(threads)
+    one_thread_unless_told()
     log.set_up(log_level)
     stop = StopRequest().install()
     faulthandler.enable(2)  # an environment's native code may crash: its log then says where

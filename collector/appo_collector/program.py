@@ -12,7 +12,7 @@ import torch
 from appo_collector.control import RunEnded, SessionLost
 from appo_collector.envs.contract import VectorEnv
 from appo_collector.envs.registry import make_env
-from appo_collector.envs.watchdog import Watchdog
+from appo_collector.envs.watchdog import CLOSE_WITHIN_S, Watchdog
 from appo_collector.policy import Policy
 from appo_collector.rollout import RolloutLoop
 from appo_collector.seeds import seeds_of
@@ -54,7 +54,6 @@ class Collector:
 
     def run(self) -> str:
         """Collect until the run ends; return the reason."""
-        torch.set_num_threads(self._options.threads)
         ctx = sockets.context()
         with self._watchdog:
             try:
@@ -84,7 +83,8 @@ class Collector:
             session.subscribe(policy.layout)
             num_steps = int(welcome.train["num_steps_per_env"])
             env_seed, policy_seed = seeds_of(welcome.seed)
-            torch.manual_seed(policy_seed)
+            policy.seed(policy_seed)
+            torch.manual_seed(env_seed)  # for environments that draw from torch's global generator
             # Its reset may take long: before READY.
             loop = RolloutLoop(session, env, policy, num_steps, env_seed, self._watchdog)
             session.ready(env.spec, rollout_layout(env.spec, num_steps, groups))
@@ -114,10 +114,16 @@ class Collector:
         return self._env
 
     def _close_env(self) -> None:
-        if self._env is not None:
-            with self._watchdog.watching(self._env.spec.name, "close()"):
-                self._env.close()
-            self._env = None
+        env, self._env = self._env, None
+        if env is None:
+            return
+        name = env.spec.name
+        try:
+            with self._watchdog.watching(name, "close()", CLOSE_WITHIN_S):
+                env.close()
+        except (Exception, SystemExit) as error:  # what was collected is sent, and what ended the run is known
+            words = " ".join(str(error).split())
+            logger.warning("%s: close() raised %s: %s", name, type(error).__name__, words, exc_info=error)
 
 
 def _policy(session: Session, welcome: Welcome, spec: EnvSpec, device: str) -> tuple[dict[str, list[str]], Policy]:

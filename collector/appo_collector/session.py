@@ -229,6 +229,7 @@ class Session:
         now = time.monotonic()
         if wait_s == 0.0 and now < self._next_service:
             return
+        away_s = now - self._next_service
         self._next_service = now + SERVICE_INTERVAL_S
         self._control.poll(wait_s)
         self.weights.drain()
@@ -240,6 +241,13 @@ class Session:
                 self._credits.extend((slot, message.min_version) for slot in message.slots)
             elif isinstance(message, WeightsHeader):
                 self.weights.offer(message, frames)
+        limit_s = self.welcome.heartbeat_timeout_s
+        if wait_s == 0.0 and away_s > limit_s:  # the learner has given this collector up in the meantime
+            logger.warning(
+                "one step of the environments took %.0f s, longer than network.heartbeat_timeout_s = %.0f s: raise it, "
+                "or step fewer environments (--num-envs)",
+                *(away_s, limit_s),
+            )
         self._beat_if_due("waiting" if wait_s else "collecting")
 
     def _idle(self) -> None:

@@ -9,7 +9,8 @@ import signal
 import sys
 from types import FrameType
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""By which BLAS and OpenMP are told how many threads to use."""
 
 
 def limit_threads(threads: int) -> None:
@@ -17,8 +18,18 @@ def limit_threads(threads: int) -> None:
 
     Several processes with a thread per core each were measured to lose more than half of their rate.
     """
-    for variable in _THREAD_VARIABLES:
+    for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
+
+
+def one_thread_unless_told() -> None:
+    """Hold BLAS and OpenMP to one thread, or to what ``OMP_NUM_THREADS`` says; a variable of one library's own wins.
+
+    Like :func:`limit_threads` it has an effect only before numpy and torch are imported.
+    """
+    told = os.environ.get("OMP_NUM_THREADS") or "1"
+    for variable in THREAD_VARIABLES:
+        os.environ[variable] = os.environ.get(variable) or told
 
 
 def die_with_parent(parent_pid: int) -> None:

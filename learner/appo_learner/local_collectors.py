@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from appo_common.errors import AppoError, ConfigError
+from appo_common.process import THREAD_VARIABLES
 from appo_learner.metrics import CollectorView
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class LocalCollectors:
 
     def close(self) -> None:
         """Wait for the children to leave; insist if they do not."""
-        for insist in (None, subprocess.Popen.terminate, subprocess.Popen.kill):
+        for insist in (None, subprocess.Popen.terminate, _kill_group):
             deadline = time.monotonic() + (END_TIMEOUT_S if insist else STOP_TIMEOUT_S)
             for child in self._children:
                 if insist is not None and child.poll() is None:
@@ -92,6 +93,7 @@ class LocalCollectors:
 def _start(number: int, address: str, log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "appo_collector", "--connect", address, "--name", _name(number)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("APPO_")}
+    environment |= dict.fromkeys(THREAD_VARIABLES, "1")  # what is set here are the learner's own
     with log.open("ab") as output:
         return subprocess.Popen(
             [*command, "--parent-pid", str(os.getpid())],
@@ -105,6 +107,11 @@ def _start(number: int, address: str, log: Path) -> subprocess.Popen[bytes]:
 
 def _name(number: int) -> str:
     return f"local-{number}"
+
+
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
+    """Kill a child that has not been waited for, and the processes its environment has started."""
+    os.killpg(child.pid, signal.SIGKILL)
 
 
 def _wait(child: subprocess.Popen[bytes], deadline: float) -> None:

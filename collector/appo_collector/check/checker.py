@@ -15,7 +15,7 @@ from appo_collector.check.probe import CALLS, LEFT_ALONE, CannotGoOn, Probe
 from appo_collector.check.report import Report
 from appo_collector.check.trajectory import RandomActions, Trajectory
 from appo_collector.envs.contract import Observations, VectorEnv
-from appo_collector.envs.registry import make_env
+from appo_collector.envs.registry import SpecFault, make_env
 from appo_collector.envs.rules import ARRAYS, EPISODES, FINITE, TERMS
 from appo_collector.seeds import seeds_of
 from appo_common.errors import EnvironmentFault
@@ -76,6 +76,9 @@ class Checker:
         started = time.perf_counter()
         try:
             made = make_env(options.name, options.num_envs, options.overrides, options.threads, options.action_scaling)
+        except SpecFault as fault:
+            self._report.violation(SPEC, str(fault), "correct the EnvSpec; validated ones come from EnvSpec(...)")
+            return None
         except EnvironmentFault as fault:
             self._report.violation(BUILDS, str(fault), "correct the factory or what it was given")
             return None
@@ -83,10 +86,6 @@ class Checker:
         return made
 
     def _check_spec(self, spec: EnvSpec) -> None:
-        try:
-            EnvSpec.model_validate(spec.model_dump())
-        except ValueError as error:  # made without pydantic's own checks
-            self._report.violation(SPEC, " ".join(str(error).split()), "correct the spec")
         for place, (low, high) in enumerate(zip(spec.action_low, spec.action_high, strict=True)):
             if not low < high:
                 text = f"action {place} has the bounds {low} and {high}"
@@ -109,9 +108,9 @@ class Checker:
             result, usable = probe.step(actions.next())
             trajectory.add(result)
             ownership.keep(f"step {number}", named_arrays(result))
-            if usable is None:
+            if usable is None or (spec.skips_steps and usable.valid is None):
                 episodes = None  # what it would say from here on may be wrong
-            else:
+            if usable is not None:
                 usable_steps += 1
                 check_terms(spec, number, usable, report)
                 if episodes is not None:

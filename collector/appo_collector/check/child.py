@@ -16,7 +16,7 @@ import sys
 from appo_collector.check.activity import Activity
 from appo_common import log
 from appo_common.errors import AppoError
-from appo_common.process import die_with_parent, limit_threads
+from appo_common.process import die_with_parent, one_thread_unless_told
 
 STACK_SIGNAL = signal.SIGUSR1
 """Makes the interpreter write where it is; works in a call that never comes back to it, too."""
@@ -26,7 +26,7 @@ def main(options: str, activity_fd: int, stacks_fd: int) -> int:
     """Check; return the exit code: 0 no violation, 1 violations, 2 wrong usage."""
     die_with_parent(os.getppid())
     given = json.loads(options)
-    limit_threads(given["threads"])
+    one_thread_unless_told()
     log.set_up("warning")
     faulthandler.enable(stacks_fd, all_threads=False)
     faulthandler.register(STACK_SIGNAL, stacks_fd, all_threads=False)

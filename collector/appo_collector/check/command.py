@@ -13,7 +13,7 @@ import click
 @click.option("--num-envs", type=click.IntRange(min=1), help="Environments stepped together.  [default: 4]")
 @click.option("--steps", type=click.IntRange(min=1), default=1000, help="Steps of each environment.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, help="Seed of the run, as in a configuration.")
-@click.option("--threads", type=click.IntRange(min=1), default=1, help="Threads for physics, BLAS and torch, each.")
+@click.option("--threads", type=click.IntRange(min=1), default=1, help="Threads that step the environments.")
 @click.option(
     "--override",
     "overrides",

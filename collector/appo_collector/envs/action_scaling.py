@@ -93,5 +93,6 @@ def _problem(spec: EnvSpec, mode: ActionScaling) -> str:
     if not spec.action_low:
         return "names no bounds of its actions; use none"
     if mode == "rescale" and not _has_a_middle(spec):
-        return f"has infinite bounds, or as good as (action_low = {spec.action_low}, action_high = {spec.action_high}); use clip or none"
+        bounds = f"action_low = {spec.action_low}, action_high = {spec.action_high}"
+        return f"has infinite bounds, or as good as ({bounds}); use clip or none"
     return ""

@@ -18,7 +18,11 @@ class Step(NamedTuple):
     """What one call of :meth:`VectorEnv.step` returns, for N environments."""
 
     obs: Observations
-    """``[N, *group]`` each. For an environment that ended, the first observation of its next episode."""
+    """``[N, *group]`` each. For an environment that ended, the first observation of its next episode.
+
+    Where ``spec.skips_steps``, an environment that ended shows its last observation, as in ``final_obs``; the next
+    step, which is not valid for it, returns the first one of its next episode.
+    """
     reward: np.ndarray
     """``[N]`` float32."""
     terminated: np.ndarray

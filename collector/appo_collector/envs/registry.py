@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,10 @@ _ADAPTERS = {
 }
 """Schemes of names that belong to another library, and the function that makes its environments."""
 _KINDS = "gymnasium:<id>, envpool:<id>, unilab:<task>, or package.module:factory"
+
+
+class SpecFault(EnvironmentFault):
+    """The environment was made, but its spec is wrong."""
 
 
 def make_env(
@@ -96,15 +101,18 @@ def _attribute(module: str, attribute: str) -> Any:
 def _users_own(name: str, module: str, attribute: str) -> Callable[..., Any]:
     try:
         imported = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{_unknown(name)}. As package.module:factory it cannot be had: {error}") from error
     except Exception as error:  # the user's module runs here, and may raise anything
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise ConfigError(_not_found(name, module)) from None
         raise ConfigError(
             f"env.name: {name!r}: importing {module} raised {type(error).__name__}: {error}{_place(error)}"
+            f"{_install(error)}"
         ) from error
     factory = getattr(imported, attribute, None)
     if factory is None:
-        raise ConfigError(f"{_unknown(name)}. As package.module:factory: {module} has no attribute {attribute!r}")
+        near = difflib.get_close_matches(attribute, vars(imported), n=1)
+        hint = f"; did you mean {module}:{near[0]}?" if near else ""
+        raise ConfigError(f"env.name: {name!r}: the module {module} ({imported.__file__}) has no {attribute!r}{hint}")
     if not callable(factory):
         raise ConfigError(f"env.name: {name!r} is a {type(factory).__name__}, which cannot be called")
     return factory
@@ -125,20 +133,35 @@ def _place(error: Exception) -> str:
     return f" ({last.filename}, line {last.lineno})"
 
 
+def _install(error: Exception) -> str:
+    """Say how to get the package that an import lacks, where it is one of our extras."""
+    extra = error.name if isinstance(error, ModuleNotFoundError) else None
+    return f"; pip install 'appo[{extra}]' (in a clone: pip install -e '.[{extra}]')" if extra in _ADAPTERS else ""
+
+
+def _not_found(name: str, module: str) -> str:
+    return (
+        f"{_unknown(name)}. For package.module:factory, no module {module!r} is in {os.getcwd()} or installed: start "
+        "in the directory that holds it, with PYTHONPATH=. for a collector of your own, or install it"
+    )
+
+
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, TASKS, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"env.name: {name!r} is unknown.{hint} Known: {', '.join(TASKS)}, {_KINDS}"
+    if name.startswith("mujoco:"):
+        return f"env.name: {name!r} is unknown.{hint} Known: {', '.join(TASKS)}"
+    return f"env.name: {name!r} is unknown.{hint} Known: mujoco:<task>, {_KINDS}"
 
 
 def _check(name: str, env: VectorEnv, num_envs: int) -> None:
     """Refuse an environment whose spec is none, or is for another number of environments than asked for."""
     spec = getattr(env, "spec", None)
     if not isinstance(spec, EnvSpec):
-        raise EnvironmentFault(f"{name}: its spec is a {type(spec).__name__}, not an EnvSpec")
+        raise SpecFault(f"{name}: its spec is a {type(spec).__name__}, not an EnvSpec")
     try:
         EnvSpec.model_validate(spec.model_dump())  # it may have been made without validation
     except ValueError as error:
-        raise EnvironmentFault(f"{name}: its spec is wrong: {_words(error)}") from error
+        raise SpecFault(f"{name}: its spec is wrong: {_words(error)}") from error
     if spec.num_envs != num_envs:
         raise EnvironmentFault(f"{name}: asked for {num_envs} environments, its spec says {spec.num_envs}")

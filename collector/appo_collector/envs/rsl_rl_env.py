@@ -131,13 +131,13 @@ class RslRlEnv(VectorEnv):
     def _row(self, what: str, tensor: Any, dtype: str) -> np.ndarray:
         """Return ``[N]`` of a tensor ``[N]`` or ``[N, 1]``."""
         array = as_array(tensor, dtype)
-        if array.size != self.spec.num_envs:
+        if array.shape not in ((self.spec.num_envs,), (self.spec.num_envs, 1)):
             raise EnvironmentFault(f"{self._name}: {what} have the shape {array.shape}, expected [num_envs]")
         return array.reshape(-1)
 
     def _time_outs(self, extras: Mapping[str, Any], done: np.ndarray) -> np.ndarray:
         """Return ``[N]`` bool: which of those that are ``done`` were cut short."""
-        if "time_outs" in extras:
+        if extras.get("time_outs") is not None:
             return self._row("time_outs", extras["time_outs"], "bool") & done
         if done.any():
             self._say_once(
