@@ -62,3 +62,16 @@ def test_envpools_robot_with_privileged_observations(launch: Launcher) -> None:
     learner = launch.learner(made, "--local-collectors", "1")
     assert learner.exit_code(55.0) == 0, learner.text
     assert learner.metrics()[-1]["iteration"] == 3
+
+
+def test_pictures_and_several_choices_at_once_through_gymnasium(launch: Launcher) -> None:
+    made = config("adapter_envs:Picture", {}, CATEGORICAL)
+    model = {
+        **{"class_name": "CNNModel", "hidden_dims": [16], "activation": "relu"},
+        "cnn_cfg": {"output_channels": [4], "kernel_size": 4, "stride": 4, "activation": "relu"},
+    }
+    made["train"]["actor"], made["train"]["critic"] = {**model, "distribution_cfg": CATEGORICAL}, model
+    learner = launch.learner(made, "--local-collectors", "1")
+    assert learner.exit_code(55.0) == 0, learner.text
+    last = learner.metrics()[-1]
+    assert (last["iteration"], last["length_mean"], last["timeout_rate"]) == (3, 10.0, 1.0)

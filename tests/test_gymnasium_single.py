@@ -39,11 +39,14 @@ class Task(gymnasium.Env[Any, Any]):
         return self.then
 
 
-def run(*envs: gymnasium.Env[Any, Any], steps: int = 1) -> Any:
-    """Reset, step and return the last result of ``envs``."""
-    env = vectorise([lambda made=made: made for made in envs], "users:make")
+def run(*envs: gymnasium.Env[Any, Any]) -> Any:
+    """Vectorise ``envs``, reset, step and return the result."""
+    return once(vectorise([lambda made=made: made for made in envs], "users:make"))
+
+
+def once(env: VectorEnv) -> Any:
     env.reset(1)
-    return [env.step(zeros(env)) for _ in range(steps)][-1]
+    return env.step(zeros(env))
 
 
 def zeros(env: VectorEnv) -> np.ndarray:
@@ -139,8 +142,7 @@ def test_a_dict_with_keys_that_are_no_words() -> None:
     assert {key: array.tolist() for key, array in result.final_obs.items()} == {"0": [[1.0, 1.0]], "1": [[0.0, 1.0]]}
     assert {key: array.tolist() for key, array in result.obs.items()} == {"0": [[0.0, 0.0]], "1": [[1.0, 0.0]]}
     separate = GymnasiumEnv(SyncVectorEnv([lambda: end], autoreset_mode=AutoresetMode.SAME_STEP), "users:make")
-    separate.reset(1)
-    assert separate.step(zeros(separate)).final_obs["0"].tolist() == [[1.0, 1.0]]
+    assert once(separate).final_obs["0"].tolist() == [[1.0, 1.0]]
     with pytest.raises(ConfigError, match=r"two of its observations \[1, '1'\] have the same name"):
         run(Task(space=spaces.Dict({1: BOX, "1": BOX})))
 
@@ -157,9 +159,12 @@ class Shared(CountingGym):
 
 @pytest.mark.parametrize("as_dict", [False, True])
 def test_environments_that_share_one_array_keep_their_own_observations(as_dict: bool) -> None:
-    result = run(Shared(0, "T", as_dict=as_dict), Shared(1, ".", as_dict=as_dict), Shared(2, ".T", as_dict=as_dict))
-    assert result.obs["policy"].tolist() == [[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]
-    assert result.final_obs["policy"].tolist() == [[1.0, 0.0]]
+    makers = [partial(Shared, row, line, as_dict=as_dict) for row, line in enumerate(("T", "...", ".T"))]
+    env = vectorise(makers, "users:make")
+    once(env)
+    result = env.step(zeros(env))
+    assert result.obs["policy"].tolist() == [[1.0, 1.0], [2.0, 0.0], [0.0, 1.0]]
+    assert result.final_obs["policy"].tolist() == [[2.0, 0.0]]
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -202,15 +207,13 @@ def registered() -> Any:
             lambda: Task((np.zeros(2), 0.5, False, {})),
             r"cannot use what step\(\) returned: .*; Gymnasium's are obs, rew",
         ),
-        (lambda: Task(first=np.zeros(2)), r"cannot use what reset\(\) returned: .*; Gymnasium's are obs, info"),
+        (lambda: Task(first=np.zeros(2)), r"reset\(\) returned a ndarray of shape \(2,\); Gymnasium's are obs, info"),
         (Bare, r"reset\(\) must take seed and options as keywords"),
     ],
 )
 def test_mistakes_of_a_registered_id_that_its_wrappers_meet_first(registered: str, kind: Any, words: str) -> None:
     with pytest.raises(EnvironmentFault, match=r"gymnasium:Wrong-v0: environment 0: .*" + words):
-        env = from_id(registered, 1, 1, {"kind": kind})
-        env.reset(1)
-        env.step(zeros(env))
+        once(from_id(registered, 1, 1, {"kind": kind}))
 
 
 class Raises(Task):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -33,6 +33,7 @@ class LocalCollectors:
         self._logs = [log_dir / f"collector-{number}.log" for number in range(count)]
         self._children = [_start(number, address, log) for number, log in enumerate(self._logs)]
         self._told: set[int] = set()
+        self._connected: set[int] = set()
 
     def check(self, fleet: Sequence[CollectorView]) -> None:
         """Report children that have died; ``fleet`` is who is connected all the same.
@@ -49,6 +50,7 @@ class LocalCollectors:
                     child.returncode,
                     self._last_words(number),
                 )
+        self._tell_who_is_stuck({view.name for view in fleet})
         names = {_name(number) for number in range(len(self._children))}
         alive = [view for view in fleet if view.path or view.name not in names]
         if self._children and len(self._told) == len(self._children) and not alive:
@@ -58,6 +60,18 @@ class LocalCollectors:
             raise kind(
                 f"every local collector has ended; the first said: {self._last_words(first)} ({self._logs[first]})"
             )
+
+    def _tell_who_is_stuck(self, connected: Collection[str]) -> None:
+        """Repeat, once, what a child has warned of that was connected, is not any more, and still lives."""
+        for number, child in enumerate(self._children):
+            if _name(number) in connected:
+                self._connected.add(number)
+            elif number in self._connected and child.poll() is None:
+                warnings = [line for line in self._lines(number) if " WARNING " in line]
+                if warnings:
+                    self._connected.discard(number)
+                    words = warnings[-1].partition(" WARNING ")[2].strip()
+                    logger.warning("local collector %d has warned: %s (%s)", number, words, self._logs[number])
 
     def close(self) -> None:
         """Wait for the children to leave; insist if they do not."""
@@ -80,7 +94,7 @@ class LocalCollectors:
         self.close()
 
     def _last_words(self, number: int) -> str:
-        lines = self._logs[number].read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines = self._lines(number)
         errors = [line.partition(" ERROR ")[2].strip() for line in lines if " ERROR " in line]
         if errors:
             return errors[-1]
@@ -88,6 +102,9 @@ class LocalCollectors:
         if code < 0:
             return f"nothing (killed by signal {-code}, {signal.strsignal(-code)})"
         return (lines or ["nothing"])[-1]
+
+    def _lines(self, number: int) -> list[str]:
+        return self._logs[number].read_text(encoding="utf-8", errors="replace").strip().splitlines()
 
 
 def _start(number: int, address: str, log: Path) -> subprocess.Popen[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ T = TypeVar("T")
 CALLS, LEFT_ALONE = "calls", "actions left alone"
 """The rules that no call raises, and that none writes to the actions."""
 _FRAMES = 4
+_COLLECTOR = f"{os.sep}appo_collector{os.sep}"
+"""In the path of every file of this package, adapters and native tasks included."""
 
 
 class CannotGoOn(Exception):
@@ -83,9 +86,8 @@ class Probe:
             raise
         except (Exception, SystemExit) as error:
             words = " ".join(f"{type(error).__name__}: {error}".split())
-            frames = traceback.extract_tb(error.__traceback__)[2:][-_FRAMES:]  # of the environment alone
-            detail = "".join(traceback.format_list(frames))
-            self._report.violation(CALLS, f"{what} raised {words}", "correct the line named here", detail)
+            detail = "".join(traceback.format_list(_users_frames(error)))
+            self._report.violation(CALLS, f"{what} raised {words}", "correct the last line below", detail)
             raise CannotGoOn from error
         finally:
             self.seconds = time.perf_counter() - started
@@ -97,6 +99,13 @@ class Probe:
             found = True
             self._report.violation(fault.rule, f"{place}: {fault.text}", fault.remedy)
         return found
+
+
+def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the innermost frames of the user's own code; where there are none, of whatever raised."""
+    frames = traceback.extract_tb(error.__traceback__)[2:]  # without those of this file
+    own = [frame for frame in frames if "site-packages" not in frame.filename and _COLLECTOR not in frame.filename]
+    return (own or frames)[-_FRAMES:]
 
 
 def _usable(spec: EnvSpec, step: object) -> Step | None:
