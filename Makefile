@@ -14,22 +14,24 @@ NEWEST := $(VENV)/newest
 CODE := common collector learner tests $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-slow test-unilab lint format constraints clean
+.PHONY: help install install-dev train test test-slow test-unilab lint format constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-install: $(DEV) ## Create .venv and install the project with its development tools
+install: $(STAMP) ## Create .venv and install the project, with Gymnasium
+
+install-dev: $(DEV) ## The same with the development tools, and all that the tests need
 
 # torch goes first and alone: the build that the machine's pip settings prefer (CPU, a CUDA version)
 # then satisfies every package that asks for torch, and no other build is downloaded on the way.
 $(STAMP): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -c $(CONSTRAINTS) torch
-	$(BIN)/pip install -c $(CONSTRAINTS) -e .
+	$(BIN)/pip install -c $(CONSTRAINTS) -e '.[gymnasium]'
 	@touch $@
 
-# Training needs none of this; EnvPool's assets alone are several hundred megabytes.
+# EnvPool's assets alone are several hundred megabytes.
 $(DEV): $(STAMP)
 	$(BIN)/pip install -c $(CONSTRAINTS) -e '.[dev]'
 	@touch $@
