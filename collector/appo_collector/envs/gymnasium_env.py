@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -19,8 +21,12 @@ from appo_common.spec import EnvSpec
 if TYPE_CHECKING:
     import gymnasium
 
+logger = logging.getLogger(__name__)
+
 MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
 """Gymnasium's autoreset modes: when an environment that ended is reset."""
+SUSPICIOUS_ENDS = 5
+"""Ends in a row whose last observation equals the next episode's first one before the log tells of it."""
 
 
 def from_id(id: str, num_envs: int, threads: int, overrides: dict[str, Any]) -> GymnasiumEnv:
@@ -41,21 +47,21 @@ def vectorise(
 ) -> GymnasiumEnv:
     """Step one environment of each of the ``makers`` after the other.
 
-    Autoreset is left to the adapter. Gymnasium's own SAME_STEP would keep an environment's last observation by
-    reference, and an environment that writes into one array for ever would have overwritten it by its reset.
+    Autoreset is left to the adapter: Gymnasium's own SAME_STEP would reset inside of the step that ended an episode.
     ``episode_limit``: steps after which Gymnasium's TimeLimit truncates an episode; None if there is none.
+    Raises EnvironmentFault for makers that return one environment twice, and for what :class:`Single` refuses.
     """
-    import gymnasium
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    class PlainReset(gymnasium.Wrapper[Any, Any, Any, Any]):
-        """Passes on no options where there are none: of our mask, SyncVectorEnv leaves an empty dict."""
+    from appo_collector.envs.gymnasium_single import Single
 
-        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-            return self.env.reset(seed=seed, options=options or None)
-
-    plain = [lambda maker=maker: PlainReset(maker()) for maker in makers]
-    return GymnasiumEnv(SyncVectorEnv(plain, autoreset_mode=AutoresetMode.DISABLED), name, episode_limit)
+    singles = [Single(maker(), index, name) for index, maker in enumerate(makers)]
+    if len({id(single.unwrapped) for single in singles}) < len(singles):
+        raise EnvironmentFault(
+            f"{name}: the factory returned the same environment twice; it must return a new one at each call"
+        )
+    made = [lambda single=single: single for single in singles]
+    return GymnasiumEnv(SyncVectorEnv(made, autoreset_mode=AutoresetMode.DISABLED), name, episode_limit)
 
 
 class GymnasiumEnv(VectorEnv):
@@ -93,6 +99,8 @@ class GymnasiumEnv(VectorEnv):
             self._mode = "DISABLED"
         self._resetting = np.zeros(vec.num_envs, dtype=bool)
         """``[N]``: the next step of NEXT_STEP only resets these."""
+        self._same_ends = 0
+        """SAME_STEP: the latest ends in a row whose final observation was the first one of the next episode."""
         self._closed = False
         self.spec = EnvSpec(
             name=name,
@@ -127,6 +135,7 @@ class GymnasiumEnv(VectorEnv):
             valid = self._skip_resets(reward, terminated | truncated)
         elif ended.size and self._mode == "SAME_STEP":
             final = self._final_of_same_step(infos, ended)
+            self._suspect_one_array({key: array[ended] for key, array in obs.items()}, final)
         elif ended.size:
             self._restart(obs, ended)
         return Step(obs, reward, terminated, truncated, final, {}, valid)
@@ -156,6 +165,19 @@ class GymnasiumEnv(VectorEnv):
             )
         batch = self._observations.stack([final[env] for env in ended]) if separate else rows_of(final, ended)
         return self._observations.encode(batch)
+
+    def _suspect_one_array(self, first: Observations, final: Observations) -> None:
+        """Warn, once, where resets seem to write over final observations: both are ``[E, *group]`` each."""
+        if self._same_ends >= SUSPICIOUS_ENDS:
+            return
+        same = all(np.array_equal(final[key], array, equal_nan=True) for key, array in first.items())
+        self._same_ends = self._same_ends + len(next(iter(first.values()))) if same else 0
+        if self._same_ends >= SUSPICIOUS_ENDS:
+            logger.warning(
+                "%s: the last observations of episodes equal the first ones of the next; if its environments write "
+                "into one array, return copies, or use DISABLED or NEXT_STEP",
+                self.spec.name,
+            )
 
     def _restart(self, obs: Observations, ended: np.ndarray) -> None:
         """Reset the environments that ended and put their first observations into ``obs``."""
@@ -225,7 +247,28 @@ def _make(gymnasium: Any, id: str, overrides: dict[str, Any]) -> gymnasium.Env[A
     except (TypeError, ValueError) as error:
         if not overrides:
             raise
-        raise ConfigError(f"env.overrides: 'gymnasium:{id}' refused {overrides}: {error}") from error
+        raise ConfigError(
+            f"env.overrides: 'gymnasium:{id}' refused {overrides}: {error}{_nearest(gymnasium, id, overrides)}"
+        ) from error
+
+
+def _nearest(gymnasium: Any, id: str, overrides: dict[str, Any]) -> str:
+    """Name the accepted keyword nearest to each override that is none; empty where there is no such pair.
+
+    Accepted are those of ``gymnasium.make``, the environment's class, and its base classes, which it may hand its own
+    ``**kwargs``.
+    """
+    spec = gymnasium.spec(id)
+    creator = spec.entry_point
+    if isinstance(creator, str):
+        creator = gymnasium.envs.registration.load_env_creator(creator)
+    classes = creator.__mro__ if inspect.isclass(creator) else ()
+    inits = [init for cls in classes if inspect.isfunction(init := vars(cls).get("__init__"))]
+    sources = [gymnasium.make, *(inits or [creator])]
+    accepted = {key for source in sources for key in inspect.signature(source).parameters} | set(spec.kwargs)
+    accepted -= {"self", "id", "args", "kwargs"}
+    near = {key: difflib.get_close_matches(key, accepted, n=1) for key in overrides if key not in accepted}
+    return "".join(f"; did you mean {found[0]} for {key}?" for key, found in near.items() if found)
 
 
 def _quiet_scene(gymnasium: Any, id: str) -> AbstractContextManager[Any]:

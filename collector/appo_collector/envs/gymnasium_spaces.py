@@ -49,8 +49,11 @@ class ObservationCodec:
         parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {SINGLE: space}
         if not parts:
             raise ConfigError(f"{name}: its observation space is an empty Dict; there is nothing to learn from")
-        self._readers = {str(key): _reader(part, _place(name, key, self._is_dict)) for key, part in parts.items()}
-        self.groups = {key: reader.group for key, reader in self._readers.items()}
+        self._readers = {key: _reader(part, _place(name, key, self._is_dict)) for key, part in parts.items()}
+        """By the space's own keys, which need not be words."""
+        self.groups = {str(key): reader.group for key, reader in self._readers.items()}
+        if len(self.groups) < len(parts):
+            raise ConfigError(f"{name}: two of its observations {list(parts)} have the same name as words; rename one")
 
     def encode(self, batch: Any) -> Observations:
         """Return the groups ``[N, *group]`` of ``batch``: arrays ``[N, *space shape]``, in a mapping for a Dict.
@@ -60,7 +63,7 @@ class ObservationCodec:
         arrays = batch if self._is_dict else {SINGLE: batch}
         if not isinstance(arrays, Mapping):
             raise EnvironmentFault(f"{self._name}: its space is a Dict, the observation a {type(batch).__name__}")
-        return {key: self._read(key, reader, arrays.get(key)) for key, reader in self._readers.items()}
+        return {str(key): self._read(key, reader, arrays.get(key)) for key, reader in self._readers.items()}
 
     def stack(self, observations: Sequence[Any]) -> Any:
         """Return the batch of separate ``observations`` of one environment each; there is at least one."""
@@ -68,7 +71,7 @@ class ObservationCodec:
             return np.stack([np.asarray(one) for one in observations])
         return {key: np.stack([np.asarray(one[key]) for one in observations]) for key in self._readers}
 
-    def _read(self, key: str, reader: _Reader, given: Any) -> np.ndarray:
+    def _read(self, key: object, reader: _Reader, given: Any) -> np.ndarray:
         if given is None:
             raise EnvironmentFault(f"{self._name}: the observation lacks {key!r}, which its space promises")
         array = np.asarray(given)
