@@ -63,10 +63,7 @@ class EnvPoolEnv(VectorEnv):
         self.spec = EnvSpec(
             name=name,
             observations=self._observations.groups,
-            num_actions=self._actions.num_actions,
-            action_nvec=self._actions.nvec,
-            action_low=self._actions.low,
-            action_high=self._actions.high,
+            **self._actions.spec_fields(),
             num_envs=num_envs,
             episode_limit=limit if 0 < limit < NO_LIMIT else None,
             step_dt=config.get("ctrl_dt", 1.0),

@@ -105,10 +105,7 @@ class GymnasiumEnv(VectorEnv):
         self.spec = EnvSpec(
             name=name,
             observations=self._observations.groups,
-            num_actions=self._actions.num_actions,
-            action_nvec=self._actions.nvec,
-            action_low=self._actions.low,
-            action_high=self._actions.high,
+            **self._actions.spec_fields(),
             num_envs=vec.num_envs,
             episode_limit=episode_limit,
             step_dt=_step_dt(vec),

@@ -191,6 +191,11 @@ class ActionCodec:
             )
         self.num_actions = len(self.nvec) or int(np.prod(self._shape))
 
+    def spec_fields(self) -> dict[str, Any]:
+        """Return what :class:`EnvSpec` says of the actions."""
+        bounds = {"action_low": self.low, "action_high": self.high}
+        return {"num_actions": self.num_actions, "action_nvec": self.nvec, **bounds}
+
     def decode(self, actions: np.ndarray) -> np.ndarray:
         """Return ``[N, *space shape]`` in the space's dtype, a fresh array; ``actions`` is ``[N, A]`` float32."""
         shaped = actions.reshape(len(actions), *self._shape)
