@@ -144,7 +144,7 @@ def gymnasium_async(task: str, num_envs: int) -> Contender:
 def gymnasium_maker(task: str) -> Callable[[], Any]:
     import gymnasium
 
-    from appo_collector.envs.mujoco_warnings import warnings_kept
+    from appo_collector.envs.native.mujoco_warnings import warnings_kept
 
     def make() -> Any:
         with warnings_kept(), warnings.catch_warnings():  # the cheetah's scene has a deprecated attribute

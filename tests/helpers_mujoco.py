@@ -8,10 +8,10 @@ import mujoco
 import numpy as np
 
 from appo_collector.envs.contract import Observations, Step
-from appo_collector.envs.mujoco_task import MujocoTask, Rows, columns
-from appo_collector.envs.options import TaskOptions, read_options
-from appo_collector.envs.physics import best_physics
-from appo_collector.envs.physics_rollout import RolloutPhysics
+from appo_collector.envs.native.backend import best_physics
+from appo_collector.envs.native.mujoco_task import MujocoTask, Rows, columns
+from appo_collector.envs.native.options import TaskOptions, read_options
+from appo_collector.envs.native.physics_rollout import RolloutPhysics
 
 BACKENDS = list(dict.fromkeys([best_physics(), RolloutPhysics]))
 

@@ -11,9 +11,9 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from appo_collector.envs.mujoco_warnings import warnings_kept
-from appo_collector.envs.twins import TWINS
-from appo_collector.envs.twins.twin import Twin
+from appo_collector.envs.native.mujoco_warnings import warnings_kept
+from appo_collector.envs.native.twins import TWINS
+from appo_collector.envs.native.twins.twin import Twin
 
 
 class Played(NamedTuple):

@@ -15,8 +15,8 @@ import torch
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
-from appo_collector.envs.cartpole_swingup import CartpoleSwingup
 from appo_collector.envs.contract import VectorEnv
+from appo_collector.envs.native.cartpole_swingup import CartpoleSwingup
 from appo_collector.envs.registry import make_env
 from appo_common.errors import ConfigError, EnvironmentFault
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from appo_collector.envs.cartpole_swingup import SOLVED_RETURN, CartpoleSwingup
 from appo_collector.envs.contract import Step
+from appo_collector.envs.native.cartpole_swingup import SOLVED_RETURN, CartpoleSwingup
 from appo_common.errors import ConfigError
 
 

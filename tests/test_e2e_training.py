@@ -12,7 +12,7 @@ import yaml
 from helpers_e2e import Launcher, Learner, assert_books_balance, launching
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from appo_collector.envs.cartpole_swingup import SOLVED_RETURN
+from appo_collector.envs.native.cartpole_swingup import SOLVED_RETURN
 
 UPDATES = 12
 PROMISED = {

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from appo_collector.envs.cartpole_swingup import CartpoleSwingup
 from appo_collector.envs.contract import VectorEnv
+from appo_collector.envs.native.cartpole_swingup import CartpoleSwingup
 from appo_collector.envs.registry import TASKS, make_env
 from appo_common.errors import ConfigError, EnvironmentFault
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from helpers_counting import rollouts
 
+from appo_collector.envs.adapters.envpool_env import EnvPoolEnv, from_id
 from appo_collector.envs.contract import Step
-from appo_collector.envs.envpool_env import EnvPoolEnv, from_id
 from appo_collector.envs.guard import Guard
 from appo_common.errors import ConfigError, EnvironmentFault
 

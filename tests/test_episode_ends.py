@@ -13,8 +13,8 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from helpers_counting import SCRIPT, CountingContract, CountingGym, CountingVector, rollouts
 from helpers_counting_tables import EXACT, SKIPPING
 
+from appo_collector.envs.adapters.gymnasium_env import GymnasiumEnv, vectorise
 from appo_collector.envs.contract import VectorEnv
-from appo_collector.envs.gymnasium_env import GymnasiumEnv, vectorise
 
 NEXT, SAME, NEVER = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 

@@ -12,9 +12,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import TransformReward
 from helpers_counting import SCRIPT, CountingGym, CountingVector
 
+from appo_collector.envs.adapters.gymnasium_env import GymnasiumEnv, autoreset_mode, from_id, vectorise
 from appo_collector.envs.contract import VectorEnv
 from appo_collector.envs.guard import Guard
-from appo_collector.envs.gymnasium_env import GymnasiumEnv, autoreset_mode, from_id, vectorise
 from appo_common.errors import ConfigError, EnvironmentFault
 
 PENDULUM = "Pendulum-v1"

@@ -13,9 +13,9 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from helpers_counting import CountingGym
 
+from appo_collector.envs.adapters.gymnasium_env import GymnasiumEnv, from_id, vectorise
 from appo_collector.envs.adopt import make_from
 from appo_collector.envs.contract import VectorEnv
-from appo_collector.envs.gymnasium_env import GymnasiumEnv, from_id, vectorise
 from appo_common.errors import ConfigError, EnvironmentFault
 
 BOX = spaces.Box(-1, 1, (2,))

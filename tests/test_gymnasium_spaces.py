@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from appo_collector.envs.gymnasium_spaces import ActionCodec, ObservationCodec, rows_of
+from appo_collector.envs.adapters.gymnasium_spaces import ActionCodec, ObservationCodec, rows_of
 from appo_common.errors import ConfigError, EnvironmentFault
 
 inf = float("inf")

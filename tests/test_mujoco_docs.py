@@ -12,8 +12,8 @@ import pytest
 from helpers_mujoco import BACKENDS
 
 from appo_collector.envs.guard import Guard
-from appo_collector.envs.mujoco_task import MujocoTask
-from appo_collector.envs.physics import Physics
+from appo_collector.envs.native.mujoco_task import MujocoTask
+from appo_collector.envs.native.physics import Physics
 from appo_collector.envs.registry import make_env
 from appo_common.config_file import load_config
 from appo_common.errors import ConfigError

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from helpers_mujoco import BACKENDS, Bead, bead_model, push
 
-from appo_collector.envs.mujoco_task import load_asset
-from appo_collector.envs.physics import Physics, best_physics
-from appo_collector.envs.physics_rollout import RolloutPhysics
+from appo_collector.envs.native.backend import best_physics
+from appo_collector.envs.native.mujoco_task import load_asset
+from appo_collector.envs.native.physics import Physics
+from appo_collector.envs.native.physics_rollout import RolloutPhysics
 from appo_common.errors import ConfigError, EnvironmentFault
 
 # Contacts and joint limits, Newton's solver warm-started: what a cold start would compute differently.

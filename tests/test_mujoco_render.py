@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from helpers_mujoco import BACKENDS, Bead, bead_model
 
-from appo_collector.envs import offscreen
-from appo_collector.envs.physics import Physics
+from appo_collector.envs.native import offscreen
+from appo_collector.envs.native.physics import Physics
 from appo_common.errors import EnvironmentFault
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers_mujoco import BACKENDS, Bead, push
 
-from appo_collector.envs.physics import Physics
+from appo_collector.envs.native.physics import Physics
 from appo_common.errors import ConfigError, EnvironmentFault
 
 

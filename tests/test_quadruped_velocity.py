@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from helpers_mujoco import BACKENDS
 
-from appo_collector.envs.physics import Physics
-from appo_collector.envs.quadruped_velocity import STANDING, QuadrupedVelocity
+from appo_collector.envs.native.physics import Physics
+from appo_collector.envs.native.quadruped_velocity import STANDING, QuadrupedVelocity
 from appo_common.errors import ConfigError
 
 STILL = {"command_x": [0, 0], "command_y": [0, 0], "command_yaw": [0, 0]}

@@ -18,8 +18,8 @@ from rsl_rl.algorithms import PPO
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
+from appo_collector.envs.adapters.rsl_rl_env import FINAL_KEYS, RslRlEnv, is_vec_env
 from appo_collector.envs.guard import Guard
-from appo_collector.envs.rsl_rl_env import FINAL_KEYS, RslRlEnv, is_vec_env
 from appo_collector.policy import Policy
 from appo_collector.rollout import RolloutLoop
 from appo_common.errors import EnvironmentFault

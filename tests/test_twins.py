@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers_twins import compare, gymnasium_env, recording, twin_class
 
-from appo_collector.envs.twins import TWINS
+from appo_collector.envs.native.twins import TWINS
 
 ENDS = {  # what ends episodes where actions are random
     "mujoco:HalfCheetah-v5": "truncated",

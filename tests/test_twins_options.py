@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from helpers_twins import gymnasium_env, twin_class
 
-from appo_collector.envs.physics_rollout import RolloutPhysics
-from appo_collector.envs.twins import TWINS
+from appo_collector.envs.native.physics_rollout import RolloutPhysics
+from appo_collector.envs.native.twins import TWINS
 from appo_common.errors import ConfigError
 
 NOT_OPTIONS = {"self", "kwargs", "xml_file", "default_camera_config", "main_body"}
@@ -76,8 +76,8 @@ def test_an_old_mujoco_is_refused_with_the_alternative() -> None:
 
 def test_the_table_costs_no_import_and_a_twin_does_not_import_gymnasium() -> None:
     code = (
-        "import sys; from appo_collector.envs.twins import TWINS; assert 'mujoco' not in sys.modules; "
-        "from appo_collector.envs.twins.pendulums import InvertedPendulum; "
+        "import sys; from appo_collector.envs.native.twins import TWINS; assert 'mujoco' not in sys.modules; "
+        "from appo_collector.envs.native.twins.pendulums import InvertedPendulum; "
         "InvertedPendulum(2).reset(seed=0); assert 'gymnasium' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -21,10 +21,10 @@ for package in ("mjbatch", "unilab"):
     pytest.importorskip(package, reason="make test-unilab installs it", exc_type=ImportError)
 from helpers_unilab import STEP_DT, TASK, registry  # noqa: E402
 
+from appo_collector.envs.adapters.unilab_env import UniLabEnv, from_task  # noqa: E402
+from appo_collector.envs.adapters.unilab_tasks import declaration  # noqa: E402
 from appo_collector.envs.guard import Guard  # noqa: E402
 from appo_collector.envs.registry import make_env  # noqa: E402
-from appo_collector.envs.unilab_env import UniLabEnv, from_task  # noqa: E402
-from appo_collector.envs.unilab_tasks import declaration  # noqa: E402
 from appo_common.errors import ConfigError, EnvironmentFault  # noqa: E402
 
 ENVS = 3

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from appo_collector.envs.adapters.unilab_tasks import located, merged
 from appo_collector.envs.registry import make_env
-from appo_collector.envs.unilab_tasks import located, merged
 from appo_common.errors import ConfigError
 
 

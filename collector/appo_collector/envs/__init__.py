@@ -1,1 +1,1 @@
-"""Environments: the contract, the registry of names, and the native MuJoCo tasks."""
+"""Environments: the contract and the names; ``native`` tasks, and ``adapters`` for those of other libraries."""

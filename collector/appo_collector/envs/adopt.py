@@ -28,14 +28,14 @@ def make_from(factory: Factory, name: str, num_envs: int, threads: int, override
         return product
     # A product of Gymnasium's exists only where Gymnasium was imported; nobody else has to have it.
     if gymnasium := sys.modules.get("gymnasium"):
-        from appo_collector.envs.gymnasium_env import GymnasiumEnv, vectorise
+        from appo_collector.envs.adapters.gymnasium_env import GymnasiumEnv, vectorise
 
         if isinstance(product, gymnasium.vector.VectorEnv):
             return GymnasiumEnv(product, name)
         if isinstance(product, gymnasium.Env):
             makers = [lambda: product, *[lambda: factory(**arguments)] * (num_envs - 1)]
             return vectorise(makers, name)
-    from appo_collector.envs.rsl_rl_env import RslRlEnv, is_vec_env
+    from appo_collector.envs.adapters.rsl_rl_env import RslRlEnv, is_vec_env
 
     if is_vec_env(product):
         return RslRlEnv(product, name)

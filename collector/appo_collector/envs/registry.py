@@ -14,18 +14,18 @@ from pydantic import ValidationError
 from appo_collector.envs.action_scaling import scale_actions
 from appo_collector.envs.adopt import make_from
 from appo_collector.envs.contract import VectorEnv
-from appo_collector.envs.twins import TWINS
+from appo_collector.envs.native.twins import TWINS
 from appo_common.errors import AppoError, ConfigError, EnvironmentFault
 from appo_common.spec import ActionScaling, EnvSpec
 
 _NATIVE = {
     "mujoco:cartpole-swingup": (
-        "appo_collector.envs.cartpole_swingup",
+        "appo_collector.envs.native.cartpole_swingup",
         "CartpoleSwingup",
         "swing a pole up and balance it by pushing its cart; learnt within a minute",
     ),
     "mujoco:quadruped-velocity": (
-        "appo_collector.envs.quadruped_velocity",
+        "appo_collector.envs.native.quadruped_velocity",
         "QuadrupedVelocity",
         "a 12 kg robot dog follows commands for its velocity; walks within minutes",
     ),
@@ -34,9 +34,9 @@ _NATIVE = {
 TASKS = {name: description for name, (_, _, description) in _NATIVE.items()}
 """The native tasks by name, each with a one-line description."""
 _ADAPTERS = {
-    "gymnasium": ("appo_collector.envs.gymnasium_env", "from_id"),
-    "envpool": ("appo_collector.envs.envpool_env", "from_id"),
-    "unilab": ("appo_collector.envs.unilab_env", "from_task"),
+    "gymnasium": ("appo_collector.envs.adapters.gymnasium_env", "from_id"),
+    "envpool": ("appo_collector.envs.adapters.envpool_env", "from_id"),
+    "unilab": ("appo_collector.envs.adapters.unilab_env", "from_task"),
 }
 """Schemes of names that belong to another library, and the function that makes its environments."""
 _KINDS = "gymnasium:<id>, envpool:<id>, unilab:<task>, or package.module:factory"

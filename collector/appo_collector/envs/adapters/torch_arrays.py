@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from appo_collector.envs.adapters.image_layout import channels_first, channels_last
 from appo_collector.envs.contract import Observations
-from appo_collector.envs.image_layout import channels_first, channels_last
 from appo_common.errors import EnvironmentFault
 from appo_common.spec import ObservationGroup
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from appo_collector.envs.contract import Observations
-from appo_collector.envs.mujoco_task import ALL, MujocoTask, Rows, columns, load_asset
-from appo_collector.envs.options import TaskOptions, option, read_options
+from appo_collector.envs.native.mujoco_task import ALL, MujocoTask, Rows, columns, load_asset
+from appo_collector.envs.native.options import TaskOptions, option, read_options
 
 STANDING = np.tile([0.0, 0.8, -1.6], 4)
 """Joint angles (rad) of the standing pose: abduction, hip and knee of the legs FL, FR, RL, RR."""

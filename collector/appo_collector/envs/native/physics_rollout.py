@@ -9,9 +9,9 @@ import mujoco
 import numpy as np
 from mujoco.rollout import Rollout
 
-from appo_collector.envs.mujoco_warnings import warnings_kept
-from appo_collector.envs.physics import SANE, Physics
-from appo_collector.envs.physics_models import ModelTable
+from appo_collector.envs.native.mujoco_warnings import warnings_kept
+from appo_collector.envs.native.physics import SANE, Physics
+from appo_collector.envs.native.physics_models import ModelTable
 from appo_common.errors import ConfigError
 
 _FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS.value

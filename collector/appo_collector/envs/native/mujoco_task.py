@@ -12,10 +12,11 @@ import mujoco
 import numpy as np
 
 from appo_collector.envs.contract import Observations, Step, VectorEnv
-from appo_collector.envs.offscreen import Offscreen
-from appo_collector.envs.options import CommonOptions, TaskOptions
-from appo_collector.envs.physics import Physics, best_physics
-from appo_collector.envs.physics_models import array_of, check_models
+from appo_collector.envs.native.backend import best_physics
+from appo_collector.envs.native.offscreen import Offscreen
+from appo_collector.envs.native.options import CommonOptions, TaskOptions
+from appo_collector.envs.native.physics import Physics
+from appo_collector.envs.native.physics_models import array_of, check_models
 from appo_common.errors import ConfigError, EnvironmentFault
 from appo_common.spec import EnvSpec, ObservationGroup
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from appo_collector.envs.adapters.rsl_rl_env import seed_globally
+from appo_collector.envs.adapters.torch_arrays import as_array, as_groups, describe
+from appo_collector.envs.adapters.unilab_tasks import declaration
 from appo_collector.envs.contract import Observations, Step, VectorEnv
 from appo_collector.envs.extras import missing, require
-from appo_collector.envs.rsl_rl_env import seed_globally
-from appo_collector.envs.torch_arrays import as_array, as_groups, describe
-from appo_collector.envs.unilab_tasks import declaration
 from appo_common.errors import ConfigError, EnvironmentFault
 from appo_common.spec import EnvSpec
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-from appo_collector.envs.mujoco_task import Rows
-from appo_collector.envs.options import option
-from appo_collector.envs.twins.twin import Twin, TwinOptions, effort, limits, weight, within
+from appo_collector.envs.native.mujoco_task import Rows
+from appo_collector.envs.native.options import option
+from appo_collector.envs.native.twins.twin import Twin, TwinOptions, effort, limits, weight, within
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ import numpy as np
 
 from appo_collector.envs.contract import Observations
 from appo_collector.envs.extras import missing
-from appo_collector.envs.mujoco_task import MujocoTask, Rows, columns
-from appo_collector.envs.mujoco_warnings import warnings_kept
-from appo_collector.envs.options import CommonOptions, option, read_options
-from appo_collector.envs.physics import best_physics
-from appo_collector.envs.physics_rollout import RolloutPhysics
+from appo_collector.envs.native.backend import best_physics
+from appo_collector.envs.native.mujoco_task import MujocoTask, Rows, columns
+from appo_collector.envs.native.mujoco_warnings import warnings_kept
+from appo_collector.envs.native.options import CommonOptions, option, read_options
+from appo_collector.envs.native.physics_rollout import RolloutPhysics
 from appo_common.errors import ConfigError
 
 _WEIGHTED = (1.0 * np.float32(1.0)).dtype

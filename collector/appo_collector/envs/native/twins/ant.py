@@ -9,12 +9,12 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from appo_collector.envs.mujoco_task import Rows
-from appo_collector.envs.options import option
-from appo_collector.envs.physics import best_physics
-from appo_collector.envs.physics_rollout import RolloutPhysics
-from appo_collector.envs.twins.runners import Legged, LeggedOptions
-from appo_collector.envs.twins.twin import limits, weight
+from appo_collector.envs.native.backend import best_physics
+from appo_collector.envs.native.mujoco_task import Rows
+from appo_collector.envs.native.options import option
+from appo_collector.envs.native.physics_rollout import RolloutPhysics
+from appo_collector.envs.native.twins.runners import Legged, LeggedOptions
+from appo_collector.envs.native.twins.twin import limits, weight
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class AntV5(AntV4):
     def __init__(self, num_envs: int, *, threads: int = 1, **overrides: Any) -> None:
         """Make the task; see :class:`Twin`."""
         if best_physics() is not RolloutPhysics:  # else there is no mujoco.batch, and the base class says so
-            from appo_collector.envs.twins.contact_physics import ContactPhysics
+            from appo_collector.envs.native.twins.contact_physics import ContactPhysics
 
             self.physics = ContactPhysics
         super().__init__(num_envs, threads=threads, **overrides)

@@ -6,7 +6,6 @@ serves older ones, where the solver starts cold at every environment step and on
 
 from __future__ import annotations
 
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -85,14 +84,3 @@ class Physics(ABC):
 
     def close(self) -> None:  # noqa: B027 - a batch ends its threads with itself
         """End the threads."""
-
-
-def best_physics() -> type[Physics]:
-    """Return the backend for the installed MuJoCo."""
-    if importlib.util.find_spec("mujoco.batch") is not None:
-        from appo_collector.envs.physics_batch import BatchPhysics
-
-        return BatchPhysics
-    from appo_collector.envs.physics_rollout import RolloutPhysics
-
-    return RolloutPhysics

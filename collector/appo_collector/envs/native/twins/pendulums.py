@@ -9,9 +9,9 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from appo_collector.envs.mujoco_task import Rows
-from appo_collector.envs.options import option
-from appo_collector.envs.twins.twin import Twin, TwinOptions, weight
+from appo_collector.envs.native.mujoco_task import Rows
+from appo_collector.envs.native.options import option
+from appo_collector.envs.native.twins.twin import Twin, TwinOptions, weight
 
 
 @dataclass(frozen=True)

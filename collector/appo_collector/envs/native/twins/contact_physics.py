@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import mujoco
 import numpy as np
 
-from appo_collector.envs.physics_batch import BatchPhysics
+from appo_collector.envs.native.physics_batch import BatchPhysics
 
 
 class ContactPhysics(BatchPhysics):

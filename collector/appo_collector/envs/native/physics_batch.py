@@ -8,9 +8,9 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch, SimulationError
 
-from appo_collector.envs.mujoco_warnings import warnings_kept
-from appo_collector.envs.physics import SANE, Physics
-from appo_collector.envs.physics_models import ModelTable, array_of
+from appo_collector.envs.native.mujoco_warnings import warnings_kept
+from appo_collector.envs.native.physics import SANE, Physics
+from appo_collector.envs.native.physics_models import ModelTable, array_of
 from appo_common.errors import ConfigError, EnvironmentFault
 
 _NOTHING = mujoco.mjtStage.mjSTAGE_NONE.value

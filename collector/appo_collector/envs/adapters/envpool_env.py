@@ -48,7 +48,7 @@ class EnvPoolEnv(VectorEnv):
 
         The pool itself is made by :meth:`reset`, since EnvPool takes seeds only then.
         """
-        from appo_collector.envs.gymnasium_spaces import ActionCodec, ObservationCodec
+        from appo_collector.envs.adapters.gymnasium_spaces import ActionCodec, ObservationCodec
 
         self._id = name.partition(":")[2]
         self._envpool = envpool

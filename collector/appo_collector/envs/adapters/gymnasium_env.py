@@ -53,7 +53,7 @@ def vectorise(
     """
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    from appo_collector.envs.gymnasium_single import Single
+    from appo_collector.envs.adapters.gymnasium_single import Single
 
     singles = [Single(maker(), index, name) for index, maker in enumerate(makers)]
     if len({id(single.unwrapped) for single in singles}) < len(singles):
@@ -82,7 +82,7 @@ class GymnasiumEnv(VectorEnv):
         """
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-        from appo_collector.envs.gymnasium_spaces import ActionCodec, ObservationCodec
+        from appo_collector.envs.adapters.gymnasium_spaces import ActionCodec, ObservationCodec
 
         if any(cls.__module__.startswith("envpool.") for cls in type(vec).__mro__):
             raise ConfigError(
@@ -150,7 +150,7 @@ class GymnasiumEnv(VectorEnv):
         return ~resetting
 
     def _final_of_same_step(self, infos: dict[str, Any], ended: np.ndarray) -> Observations:
-        from appo_collector.envs.gymnasium_spaces import rows_of
+        from appo_collector.envs.adapters.gymnasium_spaces import rows_of
 
         final: Any = infos.get("final_obs")
         separate = isinstance(final, (list, tuple)) or (isinstance(final, np.ndarray) and final.dtype == object)
@@ -273,7 +273,7 @@ def _quiet_scene(gymnasium: Any, id: str) -> AbstractContextManager[Any]:
     spec = gymnasium.registry.get(id)
     if spec is None or "mujoco" not in str(spec.entry_point):
         return nullcontext()
-    from appo_collector.envs.mujoco_warnings import warnings_kept
+    from appo_collector.envs.native.mujoco_warnings import warnings_kept
 
     return warnings_kept()
 

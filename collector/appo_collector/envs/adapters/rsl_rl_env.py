@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from appo_collector.envs.adapters.torch_arrays import as_array, as_groups, describe
 from appo_collector.envs.contract import Observations, Step, VectorEnv
-from appo_collector.envs.torch_arrays import as_array, as_groups, describe
 from appo_common.errors import EnvironmentFault
 from appo_common.spec import EnvSpec
 

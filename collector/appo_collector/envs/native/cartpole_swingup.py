@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from appo_collector.envs.contract import Observations
-from appo_collector.envs.mujoco_task import MujocoTask, Rows, columns, load_asset
-from appo_collector.envs.options import TaskOptions, option, read_options
+from appo_collector.envs.native.mujoco_task import MujocoTask, Rows, columns, load_asset
+from appo_collector.envs.native.options import TaskOptions, option, read_options
 
 SOLVED_RETURN = 180.0
 """Mean return of an episode of the default length (250 steps) that counts as solved.

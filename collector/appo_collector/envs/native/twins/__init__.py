@@ -1,12 +1,12 @@
 """Twins of Gymnasium's MuJoCo environments, simulated in a batch: same scene, numbers, options and episodes.
 
-What a subclass of :class:`~appo_collector.envs.twins.twin.Twin` states, Gymnasium's source states too; the tests hold
-them against each other step by step.
+What a subclass of :class:`~appo_collector.envs.native.twins.twin.Twin` states, Gymnasium's source states too; the tests
+hold them against each other step by step.
 """
 
 from __future__ import annotations
 
-_HERE = "appo_collector.envs.twins"
+_HERE = "appo_collector.envs.native.twins"
 
 TWINS = {
     "mujoco:HalfCheetah-v5": (f"{_HERE}.runners", "HalfCheetah", "Gymnasium's two-legged cheetah runs; it cannot fall"),

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from appo_collector.envs.adapters.image_layout import channels_first, channels_last
 from appo_collector.envs.contract import Observations
-from appo_collector.envs.image_layout import channels_first, channels_last
 from appo_common.errors import ConfigError, EnvironmentFault
 from appo_common.spec import ObservationGroup
 
