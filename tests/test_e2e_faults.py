@@ -127,3 +127,10 @@ def test_a_run_continued_from_an_older_checkpoint_keeps_its_own_and_sets_the_new
     assert second.exit_code() == 0, second.text
     assert find(first.run_dir) == first.checkpoint(5)
     assert (first.run_dir / "checkpoints" / "model_10.pt.old").exists()
+
+
+def test_a_step_that_outlasts_the_heartbeats_says_which_key_to_raise(launch: Launcher) -> None:
+    network = {"heartbeat_interval_s": 0.3, "heartbeat_timeout_s": 1.0}
+    learner = launch.learner(make_config(env={"overrides": {"step_s": 2.0}}, network=network))
+    collector = launch.collector(learner.address)
+    collector.says(r"WARNING .* for 2 s, longer than network\.heartbeat_timeout_s = 1 s; .* raise it", 30.0)

@@ -229,7 +229,8 @@ class Session:
         now = time.monotonic()
         if wait_s == 0.0 and now < self._next_service:
             return
-        away_s = now - self._next_service
+        if wait_s == 0.0:
+            self._tell_if_late(now - self._next_service)
         self._next_service = now + SERVICE_INTERVAL_S
         self._control.poll(wait_s)
         self.weights.drain()
@@ -241,14 +242,17 @@ class Session:
                 self._credits.extend((slot, message.min_version) for slot in message.slots)
             elif isinstance(message, WeightsHeader):
                 self.weights.offer(message, frames)
-        limit_s = self.welcome.heartbeat_timeout_s
-        if wait_s == 0.0 and away_s > limit_s:  # the learner has given this collector up in the meantime
-            logger.warning(
-                "one step of the environments took %.0f s, longer than network.heartbeat_timeout_s = %.0f s: raise it, "
-                "or step fewer environments (--num-envs)",
-                *(away_s, limit_s),
-            )
         self._beat_if_due("waiting" if wait_s else "collecting")
+
+    def _tell_if_late(self, late_s: float) -> None:
+        """Say what to change where the learner must have taken this collector for silent, and given it up."""
+        limit_s = self.welcome.heartbeat_timeout_s
+        if late_s > limit_s:
+            logger.warning(
+                "nothing was heard or said for %.0f s, longer than network.heartbeat_timeout_s = %.0f s; if the "
+                "environments take that long for a step, raise it, or step fewer of them (--num-envs)",
+                *(late_s, limit_s),
+            )
 
     def _idle(self) -> None:
         self.service(0.01)
